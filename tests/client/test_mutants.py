@@ -82,6 +82,17 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     "forgets that it was sent": (
         Part, "_answered", "self._exposed |= answer.may_have_happened", "pass",
     ),
+    "believes for ever what one node says of another": (
+        Router, "_found", "if r.topic != topic", "",
+    ),
+    "asks without a pause who leads": (Router, "_may_hop", "search.hops <= HOPS_MAX", "True"),
+    "does a change twice while there is no root": (
+        Part, "_answered", "(self._repeatable or not answer.may_have_happened)", "True",
+    ),
+    "says that what no root was sent may have happened": (
+        Part, "_wait_for_root", "self._request = None", "pass",
+    ),
+    "leaves the pauses of who gave up": (Part, "cancel", "self._forget_refusal()", "pass"),
     # --- the producer ---
     "takes a move for a refusal": (
         Pusher, "_refused", "UnknownProducer | NotHere", "UnknownProducer",

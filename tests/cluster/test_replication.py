@@ -162,9 +162,9 @@ def some(count: int, kinds: Sequence[Kind]) -> list[Kind]:
     return chosen
 
 
-# Long runs also kill all nodes at once. After that a subscribe took a minute and more, twice in
-# eight runs beside other tests (LIMITS).
-SLICE = (Faults.leader_killed, Faults.stranger_speaks, Faults.follower_killed)
+SLICE = (
+    Faults.leader_killed, Faults.stranger_speaks, Faults.all_killed, Faults.follower_killed,
+)  # fmt: skip
 OF_FIVE = (*DEATHS, Faults.two_killed)
 
 

@@ -24,12 +24,14 @@ def topics_at(process: Process) -> set[str]:
 
 
 def create(process: Process, topic: str) -> None:
-    """A node asks for a root that was away now and then only, so this may be refused at first."""
+    """The client asks again by itself until there is a root; unless it may have happened."""
 
     def is_created() -> bool:
         try:
             process.client().create_topic(topic, exist_ok=True)
-        except RootAway:
+        except RootAway as error:
+            if not error.may_have_happened:
+                raise
             return False
         return True
 

@@ -14,7 +14,7 @@ from hocket.client_core.producing.placing import Placing
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Routing, Session
 from hocket.deadline import in_seconds
-from hocket.errors import HocketError, NoConnection, OutcomeUnknown, StorageFull, Timeout
+from hocket.errors import HocketError, NoConnection, OutcomeUnknown, RootAway, StorageFull, Timeout
 
 # A client that was dropped without being closed has so long to deliver what was sent, and looks so
 # often whether that is done.
@@ -48,6 +48,8 @@ def unanswered(
             f"{name} was not answered within {in_seconds(timeout)}{away}{tried}; it may have been "
             "carried out"
         )
+    if asking.refusal is not None:
+        return RootAway(f"{asking.refusal} ({name} was tried for {in_seconds(timeout)})")
     if asking.left:
         return Timeout(f"{name} was not answered within {in_seconds(timeout)}{tried}")
     if tried:

@@ -16,7 +16,7 @@ from hocket.client_core.calls.part import Part
 from hocket.client_core.calls.spread import Spread, Spreadable
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Route, Session
-from hocket.errors import HocketError, SeveralNodes
+from hocket.errors import HocketError, RootAway, SeveralNodes
 from hocket.frames import Frame
 
 
@@ -63,6 +63,11 @@ class Asking:
     def left(self) -> bool:
         """It was sent, and whoever got it may be about to answer."""
         return self._way.left
+
+    @property
+    def refusal(self) -> RootAway | None:
+        """The last word of whoever was asked, if it is asked again for that reason."""
+        return self._way.refusal
 
     @property
     def missing(self) -> str:

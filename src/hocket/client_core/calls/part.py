@@ -9,7 +9,7 @@ from hocket import frames
 from hocket.client_core.session.answers import is_read_only, points_elsewhere
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Request, Route, Session
-from hocket.errors import HocketError, SeveralNodes
+from hocket.errors import HocketError, RootAway, SeveralNodes
 from hocket.frames import Frame
 from hocket.timers import Timer
 
@@ -26,7 +26,7 @@ _ANYWHERE = (
 class Part:
     __slots__ = (
         "_exposed", "_frame", "_put", "_repeatable", "_request", "_route", "_router", "_timer",
-        "session",
+        "refusal", "session",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Part:
         self._exposed = False  # it was sent by a session that is over
         self._timer: Timer | None = None  # of a pause
         self._request: Request | None = None
+        self.refusal: RootAway | None = None  # the last word: nobody decides on changes just now
 
     def ask(self) -> None:
         """Raises if the client is closed."""
@@ -70,6 +71,12 @@ class Part:
             self.session.cancel(self._request)
         if self._timer is not None:
             self._timer.cancel()
+        self._forget_refusal()
+
+    def _forget_refusal(self) -> None:
+        if self.refusal is not None:
+            self.refusal = None
+            self._router.served(self._route)
 
     def _ask(self, session: Session, frame: Frame) -> None:
         self._timer = None
@@ -83,6 +90,10 @@ class Part:
             self._put(error)
 
     def _answered(self, answer: Frame | HocketError) -> None:
+        if isinstance(answer, RootAway) and (self._repeatable or not answer.may_have_happened):
+            self._wait_for_root(answer)
+            return
+        self._forget_refusal()
         if not self._route.topic or not points_elsewhere(answer):
             if self._route.topic and not isinstance(answer, SeveralNodes):
                 self._router.served(self._route)
@@ -94,6 +105,14 @@ class Part:
             self._ask_at(session)
         else:
             self._timer = self._router.pause(self._route, self._ask_again)
+
+    def _wait_for_root(self, refusal: RootAway) -> None:
+        """One is being elected, or this node is cut off from it: see rule 3 of the router."""
+        self._exposed |= refusal.may_have_happened
+        self._request = None  # whoever had it has done nothing else
+        self.refusal = refusal
+        self._router.root_is_away(self.session, self._route, refusal)
+        self._timer = self._router.pause(self._route, self._ask_again)
 
     def _ask_again(self) -> None:
         self._ask_at(self._router.where(self._route))  # others may have found it meanwhile

@@ -23,6 +23,7 @@ from hocket.errors import (
     HocketError,
     OutOfRange,
     ProtocolError,
+    RootAway,
     SeveralNodes,
     UnknownIndex,
     UnknownPartition,
@@ -44,8 +45,8 @@ class Spread:
     """One request to each node that leads partitions of it, and one answer made of theirs."""
 
     __slots__ = (
-        "_answers", "_frame", "_is_over", "_located", "_missing", "_parts", "_put", "_repeatable",
-        "_router", "_timer", "_topic", "_wanted",
+        "_answers", "_frame", "_is_over", "_located", "_missing", "_parts", "_put", "_refusal",
+        "_repeatable", "_router", "_timer", "_topic", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,7 @@ class Spread:
         self._answers: list[tuple[tuple[int, ...], Frame]] = []
         self._missing: dict[tuple[int, ...], HocketError] = {}  # where there is no such index
         self._timer: Timer | None = None  # of a pause
+        self._refusal: RootAway | None = None  # the answer to who leads what, if it was that
 
     def ask(self) -> None:
         """Raises if the client is closed."""
@@ -82,6 +84,12 @@ class Spread:
     def session(self) -> Session:
         """Of the first that has not answered."""
         return next((each.session for each in self._parts.values()), self._router.first)
+
+    @property
+    def refusal(self) -> RootAway | None:
+        """Why it is asked again, or one of its parts is: nobody knows just now what there is."""
+        refusals = (part.refusal for part in self._parts.values())
+        return next((each for each in refusals if each is not None), self._refusal)
 
     @property
     def missing(self) -> str:
@@ -106,6 +114,7 @@ class Spread:
         self._is_over = True
         for part in self._parts.values():
             part.cancel()
+        self._forget_refusal()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -132,6 +141,12 @@ class Spread:
     def _found(self, error: HocketError | None) -> None:
         if self._is_over:
             return
+        if isinstance(error, RootAway):
+            self._refusal = error
+            self._router.root_is_away(self._router.first, Route(self._topic), error)
+            self._timer = self._router.pause(Route(self._topic), self._locate)
+            return
+        self._forget_refusal()
         self._located = True
         leaders = self._router.leaders(self._topic)
         if error is not None or leaders is None:
@@ -146,6 +161,11 @@ class Spread:
         else:
             self._want(len(leaders))
             self._finish()
+
+    def _forget_refusal(self) -> None:
+        if self._refusal is not None:
+            self._refusal = None
+            self._router.served(Route(self._topic))
 
     # --- asking ----------------------------------------------------------------------------------
 

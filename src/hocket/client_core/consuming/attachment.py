@@ -263,6 +263,8 @@ class Attachment(ABC):
         self.session.handles[frame.handle] = self
         self._backoff.reset()
         self.session.served(self.route)
+        for number in self.options.partitions:  # each may have been sought by itself before
+            self.session.served(Route(self.topic, number))
         self._index_is_new |= frame.index_is_new
         self._was_open = True
         self._take_up(frame)

@@ -227,6 +227,8 @@ class Pusher:
         self.handle = frame.handle
         self.session.handles[frame.handle] = self
         self.session.served(self.route)
+        for gathering in self.gatherings:  # each may have been sought by itself before it came here
+            self.session.served(Route(self.topic, gathering.partition))
         self.producer.pusher_opened(self, frame.partitions)
         self._backoff.reset()
         is_new = (frame.producer_id, frame.epoch) != (self.producer_id, self.epoch)

@@ -85,7 +85,8 @@ class Router:
         self._spread: dict[str, list[str]] = {}
         self._locating: dict[str, list[Located]] = {}  # who waits for the leaders of a topic
         self._searches: dict[Route, Search] = {}  # of what nobody has answered for yet
-        # Of partitions that were sought elsewhere: who refused, and whom it named.
+        # Of partitions that were sought elsewhere: who refused, and whom it named. That holds for
+        # the next answer to who leads what, and no longer: who was named may refuse, too.
         self._hints: dict[Route, tuple[str, str]] = {}
         self._by_node: dict[str, Session] = {}  # the sessions to nodes that were named
         self._pauses: list[Timer] = []  # of those who wait to ask again
@@ -165,6 +166,10 @@ class Router:
             self._hints[route] = asked.node_id, error.node
         return session
 
+    def root_is_away(self, asked: Session, route: Route, error: HocketError) -> None:
+        """The node that was asked knows of no root: it, or another one, may in a moment."""
+        self._search(route).tried.append(f"{_who(asked)}: {error}")
+
     def _search(self, route: Route) -> Search:
         search = self._searches.get(route)
         if search is None:
@@ -195,9 +200,13 @@ class Router:
         if not owner.session.has(owner):
             return False
         if isinstance(error, SeveralNodes):
+            is_news = owner.route.topic not in self._spread
             self._spread.setdefault(owner.route.topic, [])
-            _move(owner, self.first)
-            self.locate_for(owner)
+            if is_news or self._may_hop(owner, error):
+                _move(owner, self.first)
+                self.locate_for(owner)
+            else:
+                self._pause(owner)
             return True
         if not error.node and owner.route.topic not in self._spread:
             return False
@@ -210,6 +219,13 @@ class Router:
         else:
             self.open_at(owner, session)
         return True
+
+    def _may_hop(self, owner: Owner, error: HocketError) -> bool:
+        """Whether to ask at once who leads its partitions: somebody has just said so, wrongly."""
+        search = self._search(owner.route)
+        search.tried.append(f"{_who(owner.session)}: {error}")
+        search.hops += 1
+        return search.hops <= HOPS_MAX
 
     def open_at(self, owner: Owner, session: Session) -> None:
         _move(owner, session)
@@ -279,6 +295,7 @@ class Router:
                 self._led_by(Route(topic, number), nodes[place] if place < len(nodes) else "")
                 for number, place in enumerate(unpacked(answer.leaders))
             ]
+            self._hints = {r: hint for r, hint in self._hints.items() if r.topic != topic}
         elif isinstance(answer, HocketError):
             error = answer
         else:
@@ -418,7 +435,10 @@ def _parsed(text: str) -> Address | None:
 
 def _in_words(asked: Session, error: HocketError) -> str:
     if isinstance(error, NotHere):
-        who = f"node {asked.node_id}" if asked.node_id else asked.target
         there = f"node {error.node}" + (f" at {error.address}" if error.address else "")
-        return f"{who} names {there}"
+        return f"{_who(asked)} names {there}"
     return str(error)
+
+
+def _who(asked: Session) -> str:
+    return f"node {asked.node_id}" if asked.node_id else asked.target
