@@ -132,8 +132,6 @@ class Node:
         operations = Operations(wiring.network)
         self._copies = Copies(wiring)
         self._copies.on_index_refused = operations.part_done
-        self._copies.on_served = self.transactions.partition_served
-        self._copies.on_stopped = self.transactions.partition_stopped
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
         self._decider_copies = DeciderCopies(wiring)
@@ -162,6 +160,8 @@ class Node:
         self.taking_over = TakingOver(wiring, self._access, self._servants, self.group0)
         self._committed = self._table_of_changes()
         self._topics.on_claimed = self._take_dying
+        self._copies.on_served = self.transactions.partition_served, self._take_dying
+        self._copies.on_left = self.transactions.partition_stopped, self._dead_letters.leave
         self.group0.took_effect = self._took_effect
         self.group0.replaced = self._replaced
         self.group0.refuse = self._refuse

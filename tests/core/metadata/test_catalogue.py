@@ -813,14 +813,6 @@ def test_a_topic_of_more_replicas_than_are_left_can_be_altered_and_not_grown():
     assert catalogue.topic("t").config.disk_retention_us is None
 
 
-@pytest.mark.parametrize("config", [TopicConfig(), TopicConfig(replication=3)])
-def test_a_topic_of_dead_letters_has_one_replica(config):
-    catalogue = defaulting(3)
-    with pytest.raises(OutOfRange, match=r"a topic of dead letters .* has one replica"):
-        catalogue.create(origin(1), "orders.dlq", config)
-    catalogue.create(origin(1), "orders.dlq", TopicConfig(replication=1))
-
-
 def test_who_has_no_copy_believes_who_says_that_it_leads():
     catalogue = replicated()
     topic = catalogue.topic("t")

@@ -6,7 +6,7 @@ from collections import Counter, deque
 
 import pytest
 
-from hocket.core.sharing import dispatcher, handing
+from hocket.core.sharing import absence, handing
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.events import (
     Advanced,
@@ -558,7 +558,7 @@ def test_a_second_link_of_a_consumer_is_as_good_as_a_loss_of_the_first():
 
 
 def test_of_so_many_consumers_without_a_link_it_is_remembered_what_they_had(monkeypatch):
-    monkeypatch.setattr(dispatcher, "ABSENT_MAX", 2)
+    monkeypatch.setattr(absence, "ABSENT_MAX", 2)
     index = Index(records=3)
     for consumer in (1, 2, 3):
         index.join(consumer, messages=1)

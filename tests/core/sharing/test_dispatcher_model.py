@@ -12,6 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from hocket.core.sharing import handing, keys as share_keys, leases, ledger
+from hocket.core.sharing.absence import Absences
 from hocket.core.sharing.consumer import Consumer
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.keys import Key, KeyOrder
@@ -438,7 +439,7 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
         "shared", Leases, "_not_yet",
         lambda self, action, refused, _lost: NOT_YET(self, action, refused, []),
     ),
-    "what was lost is forgotten": ("shared", Dispatcher, "_note_absence", NOTHING),
+    "what was lost is forgotten": ("shared", Absences, "note", NOTHING),
     "an ack is not logged": (
         "shared", Leases, "_ack",
         without(Leases._ack, lambda self: self._change.settled.clear()),

@@ -293,8 +293,8 @@ def test_each_message_has_one_dead_letter_whichever_node_dies_at_whichever_step(
 def give_up_before_it_is_stored(monkeypatch):
     store = Storing.store
 
-    def at_once(self, group, records, entry, done):
-        store(self, group, records, entry, lambda _error: None)
+    def at_once(self, topic, number, records, entry, done):
+        store(self, topic, number, records, entry, lambda _error: None)
         done(None)
 
     monkeypatch.setattr(Storing, "store", at_once)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hocket import frames
-from hocket.frames import packed
 from hocket.model import TopicConfig
 from hocket.wire import batch as batches
 from tests.support.node.cluster import Asking, Nodes
@@ -20,20 +19,8 @@ MANY = TopicConfig(replication=3)
 RECORD = batches.encode([b"one"], timestamps=5)
 
 
-def shared(mode: str) -> dict[str, Any]:
-    return {"topic": "orders", "index": "i", "mode": mode, "consumer": bytes(16), "prefetch": 1}
-
-
 # What is asked for, of which kind, and what the refusal says.
 REFUSED: dict[str, tuple[type, dict[str, Any], str]] = {
-    "shared index": (frames.OpenSubscription, shared("shared"), "a shared index needs"),
-    "key-shared index": (frames.OpenSubscription, shared("key_shared"), "a shared index needs"),
-    "dead letters": (
-        frames.Revive,
-        {"topic": "orders", "index": "i", "partition": 0, "offsets": packed([5]),
-         "letters": packed([0]), "dead_partition": 0},
-        "reviving dead letters needs",
-    ),
     "delayed producer": (
         frames.OpenProducer, {"topic": "orders", "delayed": True}, "a delayed message needs"
     ),
@@ -60,10 +47,6 @@ REFUSED: dict[str, tuple[type, dict[str, Any], str]] = {
     "altered replicas": (
         frames.AlterTopic, {"topic": "orders", "config": TopicConfig(replication=1)},
         "has 3 replicas, and their number cannot be changed to 1 in this version",
-    ),
-    "topic of dead letters": (
-        frames.CreateTopic, {"topic": "orders.dlq", "config": MANY},
-        "a topic of dead letters ('orders.dlq') has one replica",
     ),
 }  # fmt: skip
 

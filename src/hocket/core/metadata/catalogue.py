@@ -42,7 +42,6 @@ from hocket.errors import (
     UnknownTopic,
 )
 from hocket.model import (
-    DEAD_LETTERS,
     DECIDERS,
     DECIDERS_COUNT,
     DECIDERS_REPLICAS,
@@ -331,11 +330,6 @@ class Catalogue(Proposer):
             raise LimitExceeded(f"there are {TOPICS_MAX} topics already")
         _check_config(config)
         count = self._replication(config)
-        if count > 1 and name.endswith(DEAD_LETTERS):
-            raise OutOfRange(
-                f"a topic of dead letters ({name!r}) has one replica in this version; use "
-                "replication 1"
-            )
         groups = self._new_groups(config.partitions)
         waiting = self._new_groups(config.partitions if config.delayed else 0)
         replicas = self._placed(name, range(config.partitions), count)

@@ -27,7 +27,7 @@ from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
-from hocket.core.session.checks import check_delayed, check_lease, refuse_replicated
+from hocket.core.session.checks import check_delayed, check_lease
 from hocket.core.session.failures import failure as failure
 from hocket.core.session.numbers import numbers_of, partitions_of, triples as triples
 from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
@@ -336,7 +336,6 @@ class Session:
             check_name(frame.index, "an index's name")
         if frame.mode != "own":
             self._check_shared(frame)
-            refuse_replicated(topic, "a shared index")
         self._check_credit(frame.credit_bytes)
         if frame.part and not frame.partitions:
             raise OutOfRange("a part of a subscription to a whole topic names its partitions")
@@ -445,8 +444,6 @@ class Session:
     ) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         check_name(frame.index, "an index's name")
-        if isinstance(frame, frames.Revive):
-            refuse_replicated(topic, "reviving dead letters")
         if isinstance(frame, frames.DeleteIndex) or (
             isinstance(frame, frames.SeekIndex) and frame.partition == -1
         ):

@@ -38,9 +38,9 @@ class Consumer:
     bytes_under_way: int = 0  # that reads under way may return: part of the credit is theirs
     messages_under_way: int = 0
     fetching: dict[int, int] = field(default_factory=dict)  # partition -> fetch
-    # By partition: what it had when a link of it broke, and had lost when it came back. None: it
-    # was not here before.
-    lost: dict[int, list[Range]] | None = None
+    # Of partitions where it was before: what it had when a link of it broke, and had lost when it
+    # came back.
+    lost: dict[int, list[Range]] = field(default_factory=dict)
     tells: bool = False  # how far it has handed messages out
     deliveries: int = 0  # how many Sends there were for it
     # By partition: what it was sent and has not told to be handed out, with the Send's number. Some
@@ -62,6 +62,16 @@ class Consumer:
     def rank(self) -> tuple[bool, int, int]:
         """The consumer with the lowest rank goes first."""
         return self.stalled, self.served, self.number
+
+    def forget(self, partition: int) -> None:
+        """Another node leads this partition from now on."""
+        if partition in self.wanted:
+            self.wanted.remove(partition)
+            self.turns.remove(partition)
+        self.waiting.pop(partition, None)
+        self.lost.pop(partition, None)
+        if self.is_next is not None and self.is_next[0] == partition:
+            self.is_next = None
 
     def begin(self, fetch: int, fetching: Fetching) -> None:
         self.fetching[fetching.partition] = fetch

@@ -22,13 +22,13 @@ What has become of each message is kept for each partition by `core.sharing.leas
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import ClassVar
 
 from hocket.core.sharing import handing
+from hocket.core.sharing.absence import Absences
 from hocket.core.sharing.consumer import Consumer, Fetching
 from hocket.core.sharing.events import (
     Advanced,
@@ -47,8 +47,11 @@ from hocket.core.sharing.events import (
     Joined,
     Left,
     PartitionAdded,
+    PartitionRemoved,
     Record,
     Refunded,
+    Reserve,
+    Reserved,
     Reset,
     Revive,
     Revived,
@@ -63,11 +66,11 @@ from hocket.core.sharing.events import (
 )
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ranges import Range, clipped, length, without
+from hocket.core.sharing.ready import Ready
 from hocket.core.sharing.state import ShareChange
 
 FETCH_BYTES_MAX = 1 << 20  # that one read may return, unless a single batch is larger
 FETCH_MESSAGES_MAX = 2_000  # that one read may lease
-ABSENT_MAX = 1_000  # consumers without a link of which is remembered what they had
 _FAR = 1 << 64  # behind every offset
 
 
@@ -79,14 +82,15 @@ class Dispatcher:
         self._leases: dict[int, Leases] = {}
         self._consumers: dict[int, Consumer] = {}
         self._vanished: dict[bytes, int] = {}  # consumers that may come back: identity -> number
-        # What consumers had when their links broke: identity -> partition -> messages.
-        self._absent: dict[bytes, dict[int, list[Range]]] = {}
-        self._ready: list[tuple[bool, int, int]] = []  # ranks of consumers with credit, sorted
+        self._absent = Absences()
+        self._ready = Ready()
         self._fetches: dict[int, Fetching] = {}
         self._last_fetch = 0
         self._scanning: dict[int, int] = {}  # partition -> the offset where its scan began
         self._resting: dict[int, bool] = {}  # partitions that are not read before the next Tick
         self._not_scanned: dict[int, bool] = {}  # partitions not scanned before the next Tick
+        # Partitions that several nodes keep -> whether nothing is reserved before the next Tick.
+        self._reserving: dict[int, bool] = {}
         self._is_closing = False
 
     def step(self, event: Event) -> list[Effect]:
@@ -123,9 +127,8 @@ class Dispatcher:
                     EndConsumer(former, "its consumer has opened the index again elsewhere")
                 )
         if former is not None and former in self._consumers:
-            self._note_absence(self._consumers[former])
+            self._absent.note(self._consumers[former], self._leases)
             self._remove(self._consumers[former])
-        had = self._absent.pop(event.identity, None)
         for number, leases in self._leases.items():
             held = [(start, end) for partition, start, end in event.held if partition == number]
             leases.welcome(event.consumer, event.identity, former, held, event.now_us)
@@ -139,12 +142,8 @@ class Dispatcher:
             event.now_us,
             tells=event.tells,
         )
-        if had is not None:
-            consumer.lost = {
-                number: without(had.get(number, ()), leases.leased_by(consumer.number))
-                for number, leases in self._leases.items()
-            }
-        self._rank(consumer)
+        consumer.lost = self._absent.end(consumer, self._leases)
+        self._ready.add(consumer)
         self._spread()
         return [*effects, *self._records(self._leases), *self._dispatch()]
 
@@ -162,7 +161,7 @@ class Dispatcher:
             return []
         self._remove(consumer)
         if not event.graceful:
-            self._note_absence(consumer)
+            self._absent.note(consumer, self._leases)
         for leases in self._leases.values():
             if event.graceful:
                 leases.leave(consumer.number)
@@ -173,33 +172,22 @@ class Dispatcher:
         self._spread()
         return [*self._records(self._leases), *self._dispatch()]
 
-    def _note_absence(self, consumer: Consumer) -> None:
-        """Its link broke. What is settled of these messages from now on, another one settles."""
-        lost = consumer.lost or {}
-        self._absent.pop(consumer.identity, None)
-        self._absent[consumer.identity] = {
-            number: [*lost.get(number, ()), *leases.leased_by(consumer.number)]
-            for number, leases in self._leases.items()
-        }
-        if len(self._absent) > ABSENT_MAX:
-            del self._absent[next(iter(self._absent))]
-
     def _remove(self, consumer: Consumer) -> None:
         for fetch in list(consumer.fetching.values()):
             self._give_up(fetch)
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         del self._consumers[consumer.number]
 
     def _credit_given(self, event: CreditGiven) -> list[Effect]:
         consumer = self._consumers.get(event.consumer)
         if consumer is None:
             return []
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.credit_bytes += event.bytes
         consumer.credit_messages += event.messages
         if event.bytes or event.messages:
             consumer.sated_until_us = 0
-        self._rank(consumer)
+        self._ready.add(consumer)
         self._lives(consumer, event.now_us)
         return [
             *self._records(handing.told(consumer, self._leases, event.handed)),
@@ -210,9 +198,9 @@ class Dispatcher:
         consumer = self._consumers.get(event.consumer)
         if consumer is None:
             return []
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.credit_bytes += event.bytes
-        self._rank(consumer)
+        self._ready.add(consumer)
         return self._dispatch()
 
     def _lives(self, consumer: Consumer, now_us: int) -> None:
@@ -221,20 +209,10 @@ class Dispatcher:
             self._set_stalled(consumer, False)
 
     def _set_stalled(self, consumer: Consumer, stalled: bool) -> None:
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.stalled = stalled
-        self._rank(consumer)
+        self._ready.add(consumer)
         self._spread()
-
-    def _rank(self, consumer: Consumer) -> None:
-        """Put the consumer among those that are ready, if it has credit."""
-        if consumer.bytes_left > 0 and consumer.messages_left > 0 and not consumer.sated_until_us:
-            insort(self._ready, consumer.rank)
-
-    def _unrank(self, consumer: Consumer) -> None:
-        at = bisect_left(self._ready, consumer.rank)
-        if at < len(self._ready) and self._ready[at] == consumer.rank:
-            del self._ready[at]
 
     def _spread(self) -> None:
         """Share the keys out among the consumers that are not stalled, or among all if all are."""
@@ -249,10 +227,30 @@ class Dispatcher:
 
     def _partition_added(self, event: PartitionAdded) -> list[Effect]:
         self._leases[event.partition] = event.leases
+        if event.leases.reservation is not None:
+            self._reserving[event.partition] = False
         if self._is_keyed:
             event.leases.order_keys()
             self._spread()
         return [*self._records([event.partition]), *self._dispatch()]
+
+    def _partition_removed(self, event: PartitionRemoved) -> list[Effect]:
+        number = event.partition
+        for fetch, fetching in list(self._fetches.items()):
+            if fetching.partition == number:
+                self._end_fetch(fetch)
+        for known in (self._scanning, self._resting, self._not_scanned, self._reserving):
+            known.pop(number, None)
+        self._absent.forget(number)
+        for consumer in self._consumers.values():
+            consumer.forget(number)
+        del self._leases[number]
+        return self._dispatch()
+
+    def _reserved(self, event: Reserved) -> list[Effect]:
+        self._leases[event.partition].is_reserved(event.high)
+        self._reserving[event.partition] = not event.high
+        return self._dispatch()
 
     def _settings_changed(self, event: SettingsChanged) -> list[Effect]:
         self._leases[event.partition].settings = event.settings
@@ -268,7 +266,7 @@ class Dispatcher:
             return []
         number, runs = fetching.partition, fetching.runs
         leases, consumer = self._leases[number], self._consumers[fetching.consumer]
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.end(fetching)
         end = event.end if event.bytes else 0
         read = clipped(runs, event.start, end)
@@ -282,9 +280,9 @@ class Dispatcher:
         sends: list[Effect] = []
         changed = {number}
         if ranges:
-            if consumer.lost:
+            if number in consumer.lost:
                 again = [(first, last) for first, last, _ in ranges]
-                consumer.lost[number] = without(consumer.lost.get(number, ()), again)
+                consumer.lost[number] = without(consumer.lost[number], again)
             consumer.credit_bytes -= event.bytes
             consumer.credit_messages -= sum(last - first for first, last, _ in ranges)
             if consumer.tells:
@@ -294,7 +292,7 @@ class Dispatcher:
             sends.append(Send(event.fetch, consumer.number, number, ranges, alone))
         elif event.start <= runs[0][0] and not late:
             self._resting[number] = True  # another read now would find nothing either
-        self._rank(consumer)
+        self._ready.add(consumer)
         return [*self._records(sorted(changed)), *sends, *self._dispatch()]
 
     def _fetch_failed(self, event: FetchFailed) -> list[Effect]:
@@ -323,9 +321,9 @@ class Dispatcher:
     def _end_fetch(self, fetch: int) -> Fetching:
         fetching = self._fetches.pop(fetch)
         consumer = self._consumers[fetching.consumer]
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.end(fetching)
-        self._rank(consumer)
+        self._ready.add(consumer)
         return fetching
 
     def _scanned(self, event: Scanned) -> list[Effect]:
@@ -366,7 +364,7 @@ class Dispatcher:
                 duration_us=event.duration_us,
                 reason=event.reason,
                 again=event.again,
-                lost=None if consumer.lost is None else consumer.lost.get(number, []),
+                lost=consumer.lost.get(number),
             )
             refused += [(number, start, end) for start, end in others]
         changed = dict.fromkeys(asked) | dict.fromkeys(handing.point_out(consumer, self._leases))
@@ -375,11 +373,11 @@ class Dispatcher:
         return [*records, answer, *self._dispatch()]
 
     def _sate(self, consumer: Consumer, partitions: Iterable[int], now_us: int) -> None:
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         for number in partitions:
             until_us = now_us + self._leases[number].settings.lease_us
             consumer.sated_until_us = max(consumer.sated_until_us, until_us)
-        self._rank(consumer)
+        self._ready.add(consumer)
 
     def _dead_lettered(self, event: DeadLettered) -> list[Effect]:
         self._leases[event.partition].dead_lettered(event.start, event.end)
@@ -408,12 +406,13 @@ class Dispatcher:
     def _tick(self, event: Tick) -> list[Effect]:
         self._resting.clear()
         self._not_scanned.clear()
+        self._reserving = dict.fromkeys(self._reserving, False)
         self._pass_time(self._leases, event.now_us)
         for consumer in self._consumers.values():
             if 0 < consumer.sated_until_us <= event.now_us:
-                self._unrank(consumer)
+                self._ready.remove(consumer)
                 consumer.sated_until_us = 0
-                self._rank(consumer)
+                self._ready.add(consumer)
         self._vanished = {
             identity: number
             for identity, number in self._vanished.items()
@@ -473,8 +472,8 @@ class Dispatcher:
         }
         has_suspects = any(leases.suspects for leases in self._leases.values())
         at = 0
-        while open_ and at < len(self._ready):
-            consumer = self._consumers[self._ready[at][2]]
+        while open_ and at < len(self._ready.ranks):
+            consumer = self._consumers[self._ready.ranks[at][2]]
             suspects = self._suspects_next(consumer, open_) if has_suspects else []
             if has_suspects and self._is_held_back(consumer, suspects):
                 fetch = None
@@ -487,6 +486,18 @@ class Dispatcher:
                 at = 0 if has_suspects else at  # a suspect that is taken holds nobody back
         if self._is_keyed:
             effects += self._scans()
+        if self._reserving and self._ready.ranks:
+            effects += self._reservations()
+        return effects
+
+    def _reservations(self) -> list[Effect]:
+        effects: list[Effect] = []
+        for number, rests in self._reserving.items():
+            if not rests and any(
+                number in self._consumers[rank[2]].wanted for rank in self._ready.ranks
+            ):
+                high = self._leases[number].reservation_wanted()
+                effects += [Reserve(number, high)] if high else []
         return effects
 
     def _fetch_for(
@@ -536,7 +547,7 @@ class Dispatcher:
         if not open_[number]:
             open_[number] = sum(
                 number in each.wanted and number not in each.fetching
-                for each in (self._consumers[rank[2]] for rank in self._ready if not rank[0])
+                for each in (self._consumers[rank[2]] for rank in self._ready.ranks if not rank[0])
             )
         fair = -(-leases.available() // open_[number])
         open_[number] = max(1, open_[number] - 1)
@@ -547,9 +558,9 @@ class Dispatcher:
         bytes_max = min(FETCH_BYTES_MAX, consumer.bytes_left)
         fetching = Fetching(consumer.number, number, runs, bytes_max, length(runs))
         self._fetches[self._last_fetch] = fetching
-        self._unrank(consumer)
+        self._ready.remove(consumer)
         consumer.begin(self._last_fetch, fetching)
-        self._rank(consumer)
+        self._ready.add(consumer)
         return Fetch(self._last_fetch, consumer.number, number, runs[0][0], runs[-1][1], bytes_max)
 
     def _holds(self, consumer: Consumer) -> bool:
@@ -566,6 +577,8 @@ class Dispatcher:
 
     _handlers: ClassVar[dict[type, Callable[..., list[Effect]]]] = {
         PartitionAdded: _partition_added,
+        PartitionRemoved: _partition_removed,
+        Reserved: _reserved,
         SettingsChanged: _settings_changed,
         Joined: _joined,
         Widened: _widened,

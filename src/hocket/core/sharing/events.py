@@ -20,6 +20,24 @@ class PartitionAdded:
 
 
 @dataclass(slots=True)
+class PartitionRemoved:
+    """Another node leads the partition from now on. What was asked of it here is void."""
+
+    partition: int
+
+
+@dataclass(slots=True)
+class Reserved:
+    """Messages below this offset may be leased: that is committed.
+
+    With `high` 0 nothing can be logged at the moment; it is asked for again after the next Tick.
+    """
+
+    partition: int
+    high: int
+
+
+@dataclass(slots=True)
 class SettingsChanged:
     """The settings are logged already; leases from now on last as long as they say."""
 
@@ -192,8 +210,9 @@ class Closing:
 
 
 Event = (
-    PartitionAdded | SettingsChanged | Joined | Widened | Left | CreditGiven | Advanced
-    | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned | ScanFailed | Settle
+    PartitionAdded | PartitionRemoved | Reserved | SettingsChanged | Joined | Widened | Left
+    | CreditGiven | Advanced | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned
+    | ScanFailed | Settle
     | DeadLettered | Revive | Reset | Tick | Closing
 )  # fmt: skip
 
@@ -240,6 +259,17 @@ class Scan:
 
 
 @dataclass(slots=True)
+class Reserve:
+    """Log that messages below this offset may be leased; the answer is Reserved.
+
+    If the index is put elsewhere meanwhile there is no answer.
+    """
+
+    partition: int
+    high: int
+
+
+@dataclass(slots=True)
 class Record:
     """Log this change. If there is a token, somebody waits until the change is durable."""
 
@@ -274,4 +304,4 @@ class EndConsumer:
     why: str
 
 
-Effect = Fetch | Send | Scan | Record | Answer | Revived | EndConsumer
+Effect = Fetch | Send | Scan | Reserve | Record | Answer | Revived | EndConsumer

@@ -16,11 +16,11 @@ again: that entry ends the state's being `clean`, and with it the knowledge of w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from hocket.core.sharing.keys import KeyOrder
+from hocket.core.sharing.before import Before
+from hocket.core.sharing.keys import LOOKAHEAD, KeyOrder
 from hocket.core.sharing.ledger import (
     CLOSED,
     HELD_NOW,
@@ -55,7 +55,8 @@ from hocket.core.sharing.ranges import (
     merged,
     without,
 )
-from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, SUSPECT, Count, ShareChange, ShareState
+from hocket.core.sharing.reservation import Reservation
+from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
 IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leased
@@ -63,11 +64,13 @@ IN_FLIGHT_MAX = 20_000  # messages that are leased, or are being read to be leas
 _ONE_MORE = bytes((*range(1, 256), 255))  # a count is a byte, and stays at its highest value
 _AT_LEAST_ONE = bytes((1, *range(1, 256)))
 _AS_IT_IS = bytes(range(256))
-_DONE = re.compile(b"\1+")  # runs of settled messages in a map of a ShareState
 
 
 class Leases(Ledger):
-    """`end` is the partition's end. With `immortal`, messages are delivered without limit."""
+    """`end` is the partition's end. With `immortal`, messages are delivered without limit.
+
+    `served_us`: several nodes keep the partition, and this one leads it since then.
+    """
 
     def __init__(
         self,
@@ -76,21 +79,21 @@ class Leases(Ledger):
         end: int,
         now_us: int,
         immortal: bool = False,
+        served_us: int | None = None,
         grace_us: int = GRACE_US,
         in_flight_max: int = IN_FLIGHT_MAX,
         span_max: int = SPAN_MAX,
     ) -> None:
         done, counts = state.maps()
         maps = Maps(state.start, done, counts, state.marks())
-        self._before = state.start, done  # what was settled already; see `_settled_before`
+        self._before = Before(state.start, done)  # what was settled already
+        self.reservation = None if served_us is None else Reservation(served_us, state.high)
         super().__init__(maps, state.settings, end=end, immortal=immortal)
         self.revived_to, self.revivals = dict(state.revived_to), state.revivals
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
         self._span_max = span_max
         self._consumers: list[int] = []  # those that share the keys
-        # consumer -> suspects that were given to it; some it may not have any more
-        self._given: dict[int, set[int]] = {}
         # What consumers had before a restart, by their identities; it is withheld at most.
         self._had: dict[bytes, list[Range]] = {}
         self._open(state, now_us)
@@ -111,15 +114,23 @@ class Leases(Ledger):
         if state.clean:
             withheld = state.lent
         else:
-            withheld = [] if self.settings.failover == "fast" else [(state.start, self.end)]
+            end = self.end if self.reservation is None else max(state.start, state.high)
+            withheld = [] if self.settings.failover == "fast" else [(state.start, end)]
             limit = self._maps.covered  # all behind the maps is withheld: they need not grow now
         self._withheld_until = now_us + self._grace_us
+        if self.reservation is not None:
+            over_us = self.reservation.served_us + state.longest_us
+            self._withheld_until = max(self._withheld_until, over_us)
         for start, end in withheld:
             self._cover(min(end, limit))
             self._withheld_end = end if end > limit else 0
             for run in self._maps.runs(RUNS_OF[AVAILABLE], start, end):
                 self._turn(*run, AVAILABLE, WITHHELD)
                 self._set_deadline(*run, self._withheld_until)
+        for start, end, until in state.extended():
+            if until > self._withheld_until:
+                for run in self._maps.runs(RUNS_OF[WITHHELD], start, end):
+                    self._set_deadline(*run, until)
         for start, end, identity in state.holders():
             self._had.setdefault(identity, []).append((start, end))
         for run in self._marked():  # those not withheld: their consumers may be alive
@@ -128,6 +139,11 @@ class Leases(Ledger):
 
     # --- what can be asked -----------------------------------------------------------------------
 
+    def is_reserved(self, high: int) -> None:
+        """Messages below this offset may be leased; 0: what was asked for could not be logged."""
+        assert self.reservation is not None
+        self.reservation.answered(high)
+
     def available(self) -> int:
         """How many messages could be reserved now."""
         if self.keys is not None:
@@ -135,8 +151,10 @@ class Leases(Ledger):
         else:
             count = self._numbers[AVAILABLE] + self._numbers[ALONE]
             count += max(0, self._new_end() - self._new_start())
-        room = self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
-        return max(0, min(count, room))
+        return max(0, min(count, self._room()))
+
+    def _room(self) -> int:
+        return self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
 
     def lent(self) -> list[Range]:
         """The messages that are, or may be, with consumers."""
@@ -149,14 +167,31 @@ class Leases(Ledger):
         """The messages whose keys should be scanned next, if there is a consumer to have them."""
         if self.keys is None or not self._consumers:
             return None
-        return self.keys.wanted(self.end, self._span_max)
+        return self.keys.wanted(self._leasable_end(), self._span_max)
+
+    def reservation_wanted(self) -> int:
+        """Up to where to reserve messages, if there is somebody to have them; 0: enough are."""
+        if self.reservation is None or self._room() <= 0:
+            return 0
+        at = self._new_start()
+        if self.keys is None:
+            starved = self.reservation.high <= min(at, self.end - 1)
+            return self.reservation.ask(at, starved=starved)
+        if self.keys.leasable >= self.reservation.run // 2:
+            return 0
+        if (self._withheld_end or self._numbers[WITHHELD]) and at >= self.start + LOOKAHEAD:
+            return 0  # it is not for want of messages that few can be leased
+        return self.reservation.ask(at, starved=False)
 
     def _new_start(self) -> int:
         """Messages from this offset on were never leased, and are not withheld."""
         return max(self._maps.covered, self._withheld_end)
 
     def _new_end(self) -> int:
-        return min(self.end, self.start + self._span_max)
+        return min(self._leasable_end(), self.start + self._span_max)
+
+    def _leasable_end(self) -> int:
+        return self.end if self.reservation is None else min(self.end, self.reservation.high)
 
     # --- leasing ---------------------------------------------------------------------------------
 
@@ -187,40 +222,6 @@ class Leases(Ledger):
         self._maps.set_state(start, end, RESERVED)
         self._numbers[before] -= end - start
         self._numbers[RESERVED] += end - start
-
-    def suspect_is_next(self, consumer: int) -> bool:
-        """Whether the lowest message that this consumer may have is a suspect."""
-        if not self._numbers[ALONE]:
-            return False
-        if self.keys is not None:
-            first = self.keys.first(consumer)
-            return first >= 0 and self._maps.states[first - self._maps.base] == ALONE
-        base, at = self._maps.base, self._lowest_suspect()
-        return self._maps.states.find(AVAILABLE, self._low - base, at - base) < 0
-
-    def _lowest_suspect(self) -> int:
-        base = self._maps.base
-        return base + self._maps.states.index(ALONE, self.start - base)
-
-    def has_suspect(self, consumer: int) -> bool:
-        """Whether the consumer has a suspect, or is being read one for."""
-        given = self._given.get(consumer)
-        if not given:
-            return False
-        maps = self._maps
-        kept = {
-            at
-            for at in given
-            if at >= maps.start
-            and maps.holders[at - maps.base] == consumer
-            and maps.states[at - maps.base] in (RESERVED, LEASED)
-            and maps.marks[at - maps.base] & SUSPECT
-        }
-        if kept:
-            self._given[consumer] = kept
-        else:
-            del self._given[consumer]
-        return bool(kept)
 
     def _lowest(self, count: int) -> list[Range]:
         maps = self._maps
@@ -357,7 +358,7 @@ class Leases(Ledger):
         dying: list[Range] = []
         for start, end in refused:
             if lost is None:
-                settled += self._settled_before(start, end)
+                settled += self._before.settled(start, end)
             else:
                 settled += clipped([(start, end)], 0, self.start)
                 settled += self._maps.runs(RUNS_OF[SETTLED], start, end)
@@ -369,16 +370,6 @@ class Leases(Ledger):
         for run in dying:
             self._log(*run)
         return without(refused, settled + dying)
-
-    def _settled_before(self, start: int, end: int) -> list[Range]:
-        """What was settled when these leases were made, or the index put elsewhere."""
-        base, done = self._before
-        settled = clipped([(start, end)], 0, base)
-        low, high = max(start, base) - base, max(0, end - base)
-        settled += [
-            (base + run.start(), base + run.end()) for run in _DONE.finditer(done, low, high)
-        ]
-        return settled
 
     def _ack(self, consumer: int, ranges: Iterable[Range]) -> list[Range]:
         """Acks are the most frequent requests, often of single messages in no order."""
@@ -429,7 +420,10 @@ class Leases(Ledger):
         self._end(start, end, LEASED, REFUSED, now_us + duration_us if duration_us else 0)
 
     def _extend(self, start: int, end: int, now_us: int, duration_us: int, _reason: str) -> None:
-        self._set_deadline(start, end, now_us + (duration_us or self.settings.lease_us))
+        until = now_us + (duration_us or self.settings.lease_us)
+        self._set_deadline(start, end, until)
+        if self.reservation is not None and duration_us > self.settings.lease_us:
+            self._change.extended.append((start, end, until))
 
     def _reject(self, start: int, end: int, _now_us: int, _duration_us: int, reason: str) -> None:
         base = self._maps.base
@@ -463,7 +457,10 @@ class Leases(Ledger):
         """A key-shared index begins its order anew: what it knew of keys begins behind these."""
         keys, self.keys = self.keys, None
         super()._revive(runs)
-        self._before = _without_revived(*self._before, runs)
+        self._before = self._before.without(runs)
+        if self.reservation is not None:  # they may lie behind all that was leased since a seek
+            self.reservation.high = max(self.reservation.high, self._maps.covered)
+            self._change.high = self._maps.covered
         if keys is not None:
             self.order_keys()
             self.spread(self._consumers)
@@ -512,7 +509,7 @@ class Leases(Ledger):
 
     def _claim(self, consumer: int, identity: bytes, start: int, end: int, now_us: int) -> None:
         """The consumer has these from before a restart, and nobody else was given them since."""
-        room = self._in_flight_max - self._numbers[LEASED] - self._numbers[RESERVED]
+        room = self._room()
         self._cover(min(end, self._withheld_end, self.start + self._span_max))
         for low, high in self._maps.runs(RUNS_OF[WITHHELD], start, end):
             high = min(high, low + room)
@@ -526,13 +523,6 @@ class Leases(Ledger):
             self._recount(low, high, _AT_LEAST_ONE, HELD_NOW)
             self._change.holders.append((low, high, identity))
             self._note_suspects(consumer, low, high)
-
-    def _note_suspects(self, consumer: int, start: int, end: int) -> None:
-        if self.suspects:
-            given = self._given.setdefault(consumer, set())
-            for low, high, mark in self._maps.by_mark(start, end):
-                if mark & SUSPECT:
-                    given.update(range(low, high))
 
     def vanish(self, consumer: int, now_us: int) -> None:
         """The consumer's link broke; it may come back."""
@@ -579,19 +569,11 @@ class Leases(Ledger):
     def reset(self, offset: int) -> None:
         """The index was put to this offset: everything else is forgotten."""
         self._begin(Maps(offset))
-        self._before = offset, b""
-        self._given, self._had = {}, {}
+        self._before = Before(offset, b"")
+        if self.reservation is not None:
+            self.reservation.reset()
+        self._had = {}
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()
             self.spread(self._consumers)
-
-
-def _without_revived(base: int, done: bytes, runs: list[Range]) -> tuple[int, bytes]:
-    """What was settled from `base` on, and all before it, but for these."""
-    more = max(0, base - runs[0][0])
-    base, flags = base - more, bytearray(b"\1" * more + done)
-    for start, end in runs:
-        low, high = start - base, min(end - base, len(flags))
-        flags[low:high] = bytes(max(0, high - low))
-    return base, bytes(flags)

@@ -97,6 +97,8 @@ class Ledger:
         self._numbers = [0] * STATES  # how many messages in the maps are in each state
         self._numbers[AVAILABLE] = maps.states.count(AVAILABLE)
         self.suspects = 0  # how many messages are suspect, whatever their state
+        # consumer -> suspects that were given to it; some it may not have any more
+        self._given: dict[int, set[int]] = {}
         self._held: dict[int, int] = {}  # consumer -> how many messages are leased to it
         self._low = maps.start  # no message below is AVAILABLE
         self._timers: list[tuple[int, int, int]] = []  # a heap of (deadline, start, end)
@@ -164,6 +166,49 @@ class Ledger:
             if holder == consumer
         ]
 
+    # --- suspects --------------------------------------------------------------------------------
+
+    def suspect_is_next(self, consumer: int) -> bool:
+        """Whether the lowest message that this consumer may have is a suspect."""
+        if not self._numbers[ALONE]:
+            return False
+        if self.keys is not None:
+            first = self.keys.first(consumer)
+            return first >= 0 and self._maps.states[first - self._maps.base] == ALONE
+        base, at = self._maps.base, self._lowest_suspect()
+        return self._maps.states.find(AVAILABLE, self._low - base, at - base) < 0
+
+    def _lowest_suspect(self) -> int:
+        base = self._maps.base
+        return base + self._maps.states.index(ALONE, self.start - base)
+
+    def has_suspect(self, consumer: int) -> bool:
+        """Whether the consumer has a suspect, or is being read one for."""
+        given = self._given.get(consumer)
+        if not given:
+            return False
+        maps = self._maps
+        kept = {
+            at
+            for at in given
+            if at >= maps.start
+            and maps.holders[at - maps.base] == consumer
+            and maps.states[at - maps.base] in (RESERVED, LEASED)
+            and maps.marks[at - maps.base] & SUSPECT
+        }
+        if kept:
+            self._given[consumer] = kept
+        else:
+            del self._given[consumer]
+        return bool(kept)
+
+    def _note_suspects(self, consumer: int, start: int, end: int) -> None:
+        if self.suspects:
+            given = self._given.setdefault(consumer, set())
+            for low, high, mark in self._maps.by_mark(start, end):
+                if mark & SUSPECT:
+                    given.update(range(low, high))
+
     # --- what happens ----------------------------------------------------------------------------
 
     def take_change(self) -> ShareChange | None:
@@ -175,6 +220,7 @@ class Ledger:
             or change.dying
             or change.reset is not None
             or change.revived_to
+            or change.extended
         ):
             return None  # (what rests has a count, too)
         self._change = ShareChange()

@@ -18,6 +18,10 @@ suspect. Of a message that is with nobody, by its mark, that says nothing any mo
 A message that was nacked with a delay has a time before which it is not delivered again. That time
 stays where it is when the message is delivered again: it has passed by then, and says nothing any
 more. So nobody has to log that it is over.
+
+Of a partition that several nodes keep, the log also says how far messages may have been leased
+(`high`, see `core.sharing.reservation`), and until when leases last that were extended beyond the
+usual time. What it says of a message that is with nobody, by its mark, is void.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ HELD, DOUBT, SUSPECT = 1, 2, 4
 MARK = 256  # in a Count that is logged, the deliveries come with MARK times the mark
 
 HOLDERS_MAX = 1_000  # rows that say who was given what; with more, those that are void are dropped
-_WITH_NOBODY = re.compile(b"[" + bytes(m for m in range(8) if not m & (HELD | DOUBT)) + b"]+")
+_NOT_HELD = bytes(m for m in range(8) if not m & (HELD | DOUBT))
+_WITH_NOBODY = re.compile(b"[" + _NOT_HELD + b"]+")
 
 
 class ShareSettings(NamedTuple):
@@ -96,6 +101,8 @@ class ShareChange:
     revivals: int = 0  # how often there was one, with this one; 0: this is none
     rests: list[Rest] = field(default_factory=list)  # nacked with a delay
     holders: list[Holding] = field(default_factory=list)  # given to a consumer
+    extended: list[Rest] = field(default_factory=list)  # leases that last longer than usual
+    high: int = 0  # messages below this offset may be leased from now on
 
     @property
     def first(self) -> int:
@@ -109,7 +116,7 @@ class ShareChange:
         if later.reset is not None:
             self.reset = later.reset
             self.settled, self.counts, self.dying, self.revived = [], [], [], []
-            self.rests, self.holders = [], []
+            self.rests, self.holders, self.extended, self.high = [], [], [], 0
         if later.revived:
             self.revive(later.revived)
         self.revived_to |= later.revived_to
@@ -118,6 +125,8 @@ class ShareChange:
         self.counts += later.counts
         self.rests += later.rests
         self.holders += later.holders
+        self.extended += later.extended
+        self.high = max(self.high, later.high)
         self.dying += later.dying
         self.settings = later.settings or self.settings
         self.clean, self.lent = later.clean, list(later.lent)
@@ -161,6 +170,8 @@ class ShareChange:
                 [identity.hex(), *deltas([(start, end) for start, end, _ in rows])]
                 for identity, rows in groupby(self.holders, _identity)
             ],
+            "extended": deltas(self.extended),
+            "high": self.high,
         }
         found: dict[str, Any] = {name: value for name, value in fields.items() if value}
         if self.reset is not None:
@@ -194,6 +205,8 @@ class ShareChange:
                 for identity, *numbers in data.get("holders", ())
                 for start, end in rows_of(numbers, 2)
             ],
+            extended=[(start, end, n) for start, end, n in rows_of(data.get("extended", ()), 3)],
+            high=data.get("high", 0),
         )
 
 
@@ -221,8 +234,9 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_holders", "_holders_max", "_marks", "_rests", "clean", "dying",
-        "lent", "lost", "revivals", "revived_to", "settings", "start",
+        "_counts", "_done", "_extended", "_holders", "_holders_max", "_marks", "_rests", "clean",
+        "dying", "high", "lent", "longest_us", "lost", "revivals", "revived_to", "settings",
+        "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -242,15 +256,27 @@ class ShareState:
         # Who was given what; later rows override earlier ones. Most of it may be void.
         self._holders: list[Holding] = []
         self._holders_max = HOLDERS_MAX
+        self.high = 0  # no message from this offset on was leased, where several nodes keep them
+        self.longest_us = settings.lease_us  # no lease that may be left is longer, but for these:
+        self._extended: list[Rest] = []
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
             self.start, self.lost = change.reset, 0
             self._done, self._counts, self._marks = bytearray(), bytearray(), bytearray()
             self._rests = array("q")
-            self.dying, self._holders = [], []
+            self.dying, self._holders, self._extended = [], [], []
+            self.high = self.longest_us = 0
         self.settings = change.settings or self.settings
         self.clean, self.lent = change.clean, list(change.lent)
+        if self.clean and not self.lent:
+            self.longest_us = 0
+        self.longest_us = max(self.longest_us, self.settings.lease_us)
+        self.high = max(self.high, change.high)
+        if change.extended:
+            if len(self._extended) > HOLDERS_MAX:
+                self._extended = self.extended()
+            self._extended += change.extended
         if change.revived:
             self._revive(change.revived)
         self.revived_to |= change.revived_to
@@ -308,6 +334,15 @@ class ShareState:
             for at, count, number in runs_of_numbers(given)
         ]
 
+    def extended(self) -> list[Rest]:
+        """The messages with a consumer that has extended their leases, and until when."""
+        base = self.start
+        return [
+            (start, end, until)
+            for start, end, until in self._extended
+            if self._marks[max(0, start - base) : max(0, end - base)].strip(_NOT_HELD)
+        ]
+
     def was_cut_off(self) -> None:
         """Changes are lost: any message that is not settled may be with a consumer."""
         self.clean, self.lent = False, []
@@ -333,6 +368,8 @@ class ShareState:
         taken: dict[str, Any] = {"start": self.start, "settings": list(self.settings)}
         if self.lost:
             taken["lost"] = self.lost
+        if self.longest_us != self.settings.lease_us:
+            taken["longest"] = self.longest_us
         if self._done:
             taken |= {"done": packed_map(self._done), "counts": packed_map(self._counts)}
             if self._marks.count(0) < len(self._marks):
@@ -340,6 +377,7 @@ class ShareState:
         as_change = ShareChange(
             dying=list(self.dying), clean=self.clean, lent=self.lent, rests=self.rests(),
             revived_to=self.revived_to, revivals=self.revivals, holders=self.holders(),
+            extended=self.extended(), high=self.high,
         )  # fmt: skip
         return taken | {"rest": as_change.encode()}
 
@@ -353,6 +391,7 @@ class ShareState:
             marks = taken.get("marks")
             state._marks = unpacked_map(marks) if marks else bytearray(len(state._done))
         state.apply(ShareChange.decode(taken["rest"]))
+        state.longest_us = taken.get("longest", state.settings.lease_us)
         return state
 
     def _cover(self, end: int) -> None:

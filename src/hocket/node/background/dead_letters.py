@@ -137,7 +137,9 @@ class DeadLetters:
         self.waiting: list[Unit] = []  # for `work`
         self._under_way: dict[int, Unit] = {}
         self._put_off_units: list[Unit] = []
-        self._making: dict[str, list[int]] = {}  # topics, and which units wait for them
+        # The number of the unit for which a topic is being made -> which others wait for it.
+        self._making: dict[int, list[int]] = {}
+        self._makers: dict[str, int] = {}  # topic -> that number
         self._numbers = wiring.network.numbers
         # source -> epoch and offset of the last batch of it that was set aside: it is stored before
         # the next unit of that source is looked at
@@ -153,6 +155,15 @@ class DeadLetters:
                     at=each.start, life=each.life,
                 )  # fmt: skip
                 self.waiting.append(unit)
+
+    def leave(self, hosted: Hosted) -> None:
+        """Another node leads this partition from now on, and goes on with what dies there."""
+        self.waiting = [unit for unit in self.waiting if unit.hosted is not hosted]
+        self._put_off_units = [unit for unit in self._put_off_units if unit.hosted is not hosted]
+        for number, unit in list(self._under_way.items()):
+            if unit.hosted is hosted:
+                del self._under_way[number]
+                self._set_aside.pop(unit.source, None)
 
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""
@@ -176,9 +187,11 @@ class DeadLetters:
         topic = self._wiring.catalogue.topics.get(unit.topic + DEAD_LETTERS)
         if topic is None:
             return ""
-        return topic.homes[unit.hosted.core.number % len(topic.homes)]
+        return self._wiring.catalogue.leader_of(topic, unit.hosted.core.number % len(topic.groups))
 
     def _go_on(self, number: int, unit: Unit) -> None:
+        if number not in self._under_way:
+            return  # another node goes on with it
         try:
             if not self._wiring.partitions.holds(unit.hosted):
                 del self._under_way[number]  # its topic was deleted, and the messages with it
@@ -202,8 +215,8 @@ class DeadLetters:
                 "messages %d to %d of topic %r, partition %d, cannot be put into the dead letters "
                 "yet: %s", unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, why,
             )  # fmt: skip
-        self._under_way.pop(number, None)
-        self._put_off_units.append(unit)
+        if self._under_way.pop(number, None) is not None:  # else another node goes on with it
+            self._put_off_units.append(unit)
 
     def tick(self) -> None:
         self.waiting[:0] = self._put_off_units  # in front: they came first
@@ -217,8 +230,14 @@ class DeadLetters:
         unit.at = max(unit.at, unit.hosted.core.start)  # retention may have taken the front
 
         def found(read: ReadResult | HocketError) -> None:
+            if number not in self._under_way:
+                return  # another node goes on with it
             if isinstance(read, FileUnreadable):  # it may pass
                 self._put_off(number, unit, str(read))
+                return
+            if isinstance(read, CorruptData) and unit.hosted.copy is not None:
+                self._put_off(number, unit, str(read))
+                unit.hosted.copy.cannot_read(read)  # others have it, and go on
                 return
             if isinstance(read, OutOfRange):
                 self._are_gone(unit, read)
@@ -348,7 +367,8 @@ class DeadLetters:
         if topic is None:
             self._make_topic(number, unit, name)
             return
-        group = topic.groups[unit.hosted.core.number % len(topic.groups)]
+        goal = unit.hosted.core.number % len(topic.groups)
+        group = topic.groups[goal]
         piece = unit.pieces[unit.stored]
         values, keys, headers = zip(*piece.records, strict=True)
         now_us = self._wiring.clock.now_us()
@@ -366,7 +386,7 @@ class DeadLetters:
         hosted = self._wiring.partitions.get(group)
         if hosted is None:
             done = partial(self._stored_elsewhere, number, unit)
-            self._storing.store(group, info.header.count, bytes(entry), done)
+            self._storing.store(topic, goal, info.header.count, bytes(entry), done)
             return
         self._wiring.partitions.admit(hosted.group, info.header.length)
         batch = batch_of(info, entry)
@@ -378,19 +398,22 @@ class DeadLetters:
         if error is not None:
             self._put_off(number, unit, str(error))
             return
-        unit.stored += 1
+        if number in self._under_way:
+            unit.stored += 1
         self._go_on(number, unit)
 
     def _make_topic(self, number: int, unit: Unit, name: str) -> None:
-        if name in self._making:
-            self._making[name].append(number)
+        maker = self._makers.get(name)
+        if maker in self._making:
+            self._making[maker].append(number)
             return
         try:
             self._create_topic(Origin(NODE, 0, number), name, self._config_of(unit.topic))
         except TopicExists:  # a client is making the topic, and that is not committed yet
             self._put_off(number, unit)
         else:
-            self._making[name] = []
+            self._makers[name] = number
+            self._making[number] = []
 
     def _config_of(self, topic: str) -> TopicConfig:
         known = self._wiring.catalogue.topics.get(topic)
@@ -398,19 +421,17 @@ class DeadLetters:
 
     def answered(self, frame: Frame) -> None:
         """One of our own requests was answered: to make the topic, or to store a piece."""
-        unit = self._under_way.get(frame.request)
-        if unit is None:
-            return
-        if isinstance(frame, frames.Published):
-            unit.stored += 1
-        waiting = [frame.request]
-        if not isinstance(frame, frames.Published):
-            waiting += self._making.pop(unit.topic + DEAD_LETTERS, [])
+        waiting = [frame.request, *self._making.pop(frame.request, ())]
         for number in waiting:
+            unit = self._under_way.get(number)
+            if unit is None:  # it is not ours, or another node goes on with it
+                continue
+            if isinstance(frame, frames.Published):
+                unit.stored += 1
             if isinstance(frame, frames.Failure):
-                self._put_off(number, self._under_way[number], frame.message)
+                self._put_off(number, unit, frame.message)
             else:
-                self._go_on(number, self._under_way[number])
+                self._go_on(number, unit)
 
 
 def _cut(records: list[Record]) -> list[list[Record]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hocket import frames
+from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.placement.storing import (
@@ -19,7 +20,7 @@ from hocket.core.placement.storing import (
     StoreOutcome,
     StoringMessage,
 )
-from hocket.errors import HocketError, UnknownTopic, from_code
+from hocket.errors import HocketError, NotHere, UnknownTopic, from_code
 from hocket.frames import Frame
 from hocket.model import OWN_PRODUCERS, SECOND_US
 from hocket.node.background.transactions import Nobody, Others
@@ -37,6 +38,8 @@ Done = Callable[[HocketError | None], None]
 
 @dataclass(slots=True, eq=False)
 class _Sent:
+    topic: str
+    number: int  # of the partition
     group: int
     batch: StoredBatch
     done: Done
@@ -54,12 +57,14 @@ class Storing:
 
     # --- the side that has a batch ---------------------------------------------------------------
 
-    def store(self, group: int, records: int, entry: bytes, done: Done) -> None:
-        """Have the node that holds this log store the batch. `done` is called once: then it is,
-        durably, there, or the error says why it is not. Whoever is away is waited for."""
+    def store(self, topic: Topic, number: int, records: int, entry: bytes, done: Done) -> None:
+        """Have the node that leads this partition store the batch. `done` is called once: then it
+        is, durably, there, or the error says why it is not. Whoever is away is waited for."""
         now_us = self._wiring.clock.now_us()
         self._last = max(self._last + 1, now_us)
-        sent = self._sent[self._last] = _Sent(group, StoredBatch(0, records, entry), done, now_us)
+        batch = StoredBatch(0, records, entry)
+        sent = _Sent(topic.name, number, topic.groups[number], batch, done, now_us)
+        self._sent[self._last] = sent
         self._send(self._last, sent)
 
     def tick(self, now_us: int) -> None:
@@ -71,9 +76,21 @@ class Storing:
                 self._send(number, sent)
 
     def _send(self, number: int, sent: _Sent) -> None:
-        home = self._wiring.catalogue.home_of_group(sent.group)
-        if home is not None:
-            self.others.send(home, StoreBatch(number, sent.group, (sent.batch,)))
+        topic = self._topic_of(sent)
+        if topic is None:
+            return
+        node = self._wiring.catalogue.leaders_of(topic)[sent.number]
+        if node == self._wiring.catalogue.me:  # which leads it by now, or knows nobody who does
+            self._end(number, _moved(topic))
+        else:
+            self.others.send(node, StoreBatch(number, sent.group, (sent.batch,)))
+
+    def _topic_of(self, sent: _Sent) -> Topic | None:
+        """None: it was deleted, or made anew."""
+        topic = self._wiring.catalogue.topics.get(sent.topic)
+        if topic is None or sent.group not in topic.groups[sent.number : sent.number + 1]:
+            return None
+        return topic
 
     def _end(self, number: int, error: HocketError | None) -> None:
         sent = self._sent.pop(number, None)
@@ -87,7 +104,8 @@ class Storing:
             self._serve(node, message)
             return
         sent = self._sent.get(message.request)
-        if sent is None or self._wiring.catalogue.home_of_group(sent.group) != node:
+        topic = None if sent is None else self._topic_of(sent)
+        if sent is None or topic is None or node not in topic.replicas[sent.number]:
             return  # what another node says counts for nothing
         if message.outcome == "stored":
             self._end(message.request, None)
@@ -95,7 +113,8 @@ class Storing:
             self._end(message.request, from_code(message.code, message.text))
         elif message.outcome == "gone":
             self._end(message.request, _deleted())
-        # Else it is not theirs; whoever holds it by then is asked again.
+        else:  # it is not theirs: whoever leads it, as far as is known then, is asked soon
+            sent.told_us = 0
 
     def _serve(self, node: str, message: StoreBatch) -> None:
         if (node, message.request) in self._served.values() or len(self._served) >= SERVED_MAX:
@@ -129,7 +148,9 @@ class Storing:
     def _stored_here(self, frame: Frame) -> None:
         """A batch of another node is stored here, or was refused."""
         node, request = self._served.pop(frame.request)
-        if isinstance(frame, frames.Failure):
+        if isinstance(frame, frames.Failure) and frame.code == NotHere.code:
+            self._answer(node, request, "not_mine")
+        elif isinstance(frame, frames.Failure):
             self._answer(node, request, "refused", from_code(frame.code, frame.message))
         else:
             self._answer(node, request, "stored")
@@ -139,6 +160,10 @@ class Storing:
     ) -> None:
         code, text = ("", "") if error is None else (error.code, str(error)[:TEXT_MAX])
         self.others.send(node, BatchStored(request, outcome, code, text))
+
+
+def _moved(topic: Topic) -> NotHere:
+    return NotHere(f"it is not known yet who leads a partition of topic {topic.name!r}")
 
 
 def _deleted() -> UnknownTopic:

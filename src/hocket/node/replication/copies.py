@@ -32,9 +32,9 @@ class Copies:
         self._wiring = wiring
         # Told of a request about an index that a partition will not answer any more.
         self.on_index_refused: Callable[[Origin, int, HocketError], None] = lambda *_refused: None
-        # Told of a partition that this node begins or ceases to serve.
-        self.on_served: Callable[[Hosted], None] = lambda _hosted: None
-        self.on_stopped: Callable[[Hosted], None] = lambda _hosted: None
+        # Told of a partition that this node begins, or ceases, to lead.
+        self.on_served: tuple[Callable[[Hosted], None], ...] = ()
+        self.on_left: tuple[Callable[[Hosted], None], ...] = ()
         self._hosted: dict[int, Hosted] = {}
         self._replicas: Replicas | None = None
         # Those that were recovered before there were links to other nodes.
@@ -102,7 +102,7 @@ class Copies:
         for group in groups:
             copy = self._hosted[group].copy if group in self._hosted else None
             if isinstance(copy, Replica) and copy.serves:
-                copy.read(answered)
+                copy.authority.confirm(answered)
             else:
                 answered(False)
 
@@ -162,8 +162,10 @@ class Copies:
     def serves(self, hosted: Hosted) -> None:
         log.info("this node leads %s, in term %d", hosted.where, hosted.term)
         self._wiring.catalogue.leaders[hosted.group] = self._wiring.catalogue.me
+        hosted.served_us = self._wiring.clock.now_us()
         self._wiring.partitions.enter(hosted)
-        self.on_served(hosted)
+        for tell in self.on_served:
+            tell(hosted)
 
     def stops(self, hosted: Hosted, leader: str) -> None:
         log.info("this node leads %s no more; %s does", hosted.where, leader or "nobody yet")
@@ -184,7 +186,6 @@ class Copies:
         for origin in core.waiting_for_indexes():
             self.on_index_refused(origin, core.number, error)
         wiring.partitions.leave(hosted)
-        self.on_stopped(hosted)
 
     def hint(self, hosted: Hosted) -> None:
         copy = hosted.copy
@@ -195,6 +196,9 @@ class Copies:
         """A handle may be for other partitions, too: its client opens it anew, where they are."""
         wiring, topic = self._wiring, hosted.core.topic
         wiring.deliveries.end_all(hosted, error.code, str(error))
+        wiring.shares.leave(hosted, error)
+        for tell in self.on_left:
+            tell(hosted)
         for connection, session in wiring.sessions.items():
             for handle, opened in list(session.handles.items()):
                 if isinstance(opened, OpenedProducer) and opened.topic == topic:

@@ -72,6 +72,7 @@ from hocket.node.raft_mail import (
     opened_state,
     packed_configuration,
 )
+from hocket.node.replication.authority import Authority
 from hocket.node.replication.machine import E, Machine
 from hocket.node.replication.saved import runs_in
 from hocket.node.replication.sending import Outbound
@@ -142,6 +143,8 @@ class Replica(Generic[E]):
         self._appended = 0  # the last entry that the machine has appended, and Raft was not told
         self._first = 0  # of this node's own term
         self._heir = ""  # to whom the leadership is being handed over
+        may = lambda: self.serves and not self._heir  # noqa: E731
+        self.authority = Authority(self.raft.group, around.now_us, self.read, may)
         self._timers: dict[Timer, Cancellable] = {}
         self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
         self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied

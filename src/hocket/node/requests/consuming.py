@@ -128,6 +128,10 @@ class Consuming:
             changed = f"index {frame.index!r} was deleted or opened otherwise meanwhile"
             self._answer(connection, failure(frame.request, Busy(f"{changed}; try again")))
             return
+        if not all(map(self._wiring.partitions.holds, opening.hosted.values())):
+            error = self._wiring.catalogue.no_leader(opening.topic)
+            self._answer(connection, failure(frame.request, error))
+            return
         cursors = {n: c for n, c in operation.cursors.items() if c is not None}
         positions = {number: cursor.position for number, cursor in cursors.items()}
         epochs = {number: cursor.epoch for number, cursor in cursors.items()}

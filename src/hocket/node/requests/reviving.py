@@ -108,6 +108,9 @@ class Reviving:
         """Begin with the request; False: it has to wait. Raises what is wrong with it."""
         frame, hosted = request.frame, request.hosted
         if not self._wiring.partitions.holds(hosted):
+            topic = self._wiring.catalogue.topics.get(frame.topic)
+            if topic is not None and topic.groups[frame.partition] == hosted.group:
+                raise self._wiring.catalogue.no_leader(topic)
             raise UnknownTopic(f"topic {frame.topic!r} was deleted meanwhile")
         cursor = hosted.core.cursors.leading.get(frame.index)
         if cursor is None:

@@ -58,6 +58,24 @@ class Leasing:
         self._end = end
 
     def fetch(self, shared: SharedIndex, fetch: core.Fetch) -> Effects:
+        hosted = self._partitions.get(shared.groups[fetch.partition])
+        if hosted is None:  # the topic is being deleted
+            return shared.core.step(core.FetchFailed(fetch.fetch))
+        if hosted.copy is not None and not hosted.may_lease():
+            hosted.copy.authority.confirm(partial(self._confirmed, shared, fetch))
+            return []
+        return self._fetch(shared, fetch)
+
+    def _confirmed(self, shared: SharedIndex, fetch: core.Fetch, leads: bool) -> None:
+        """The other replicas were asked whether this node may lease messages."""
+        if not self._in_use(shared) or fetch.partition not in shared.groups:
+            return
+        if leads:
+            self._carry_out(shared, self._fetch(shared, fetch))
+        else:
+            self._carry_out(shared, shared.core.step(core.FetchFailed(fetch.fetch)))
+
+    def _fetch(self, shared: SharedIndex, fetch: core.Fetch) -> Effects:
         return self._read(
             shared,
             fetch,
@@ -76,7 +94,7 @@ class Leasing:
         wanted: Callable[[], bool] = lambda: True,
     ) -> Effects:
         def later(read: ReadResult | HocketError) -> None:
-            if self._in_use(shared):
+            if self._in_use(shared) and effect.partition in shared.groups:
                 self._carry_out(shared, found(read))
 
         try:
@@ -96,7 +114,10 @@ class Leasing:
         self, shared: SharedIndex, fetch: core.Fetch, read: ReadResult | HocketError
     ) -> Effects:
         consumer = shared.consumers.get(fetch.consumer)
-        if consumer is None:
+        hosted = self._partitions.get(shared.groups[fetch.partition])
+        # What lease it is depends on the time of now, so now must be looked whether it is allowed.
+        now_us = self._clock.now_us()
+        if consumer is None or hosted is None or not hosted.may_lease():
             return shared.core.step(core.FetchFailed(fetch.fetch))
         try:
             if isinstance(read, HocketError):
@@ -106,7 +127,6 @@ class Leasing:
         except HocketError as error:
             return self._not_fetched(shared, fetch, consumer.address, error)
         shared.reads[fetch.fetch] = read
-        now_us = self._clock.now_us()
         fetched = core.Fetched(fetch.fetch, read.end_offset, read.bytes, now_us, read.start_offset)
         effects = shared.core.step(fetched)
         if not any(isinstance(effect, core.Send) for effect in effects):
@@ -117,6 +137,10 @@ class Leasing:
         self, shared: SharedIndex, fetch: core.Fetch, address: Address, error: HocketError
     ) -> Effects:
         damage = _damage(error, fetch.start)
+        copy = self._partitions[shared.groups[fetch.partition]].copy
+        if copy is not None and isinstance(error, CorruptData):
+            copy.cannot_read(error)  # others have it, and lead from now on
+            return shared.core.step(core.FetchFailed(fetch.fetch))
         if damage is None:  # retention was quicker, or the disk is full: tried again later
             failed = shared.core.step(core.FetchFailed(fetch.fetch))
             if isinstance(error, CorruptData):
@@ -141,6 +165,10 @@ class Leasing:
         hashes: list[int] = []
         if isinstance(read, HocketError):
             damage = _damage(read, scan.start)
+            hosted = self._partitions.get(shared.groups[scan.partition])
+            if hosted is not None and hosted.copy is not None and isinstance(read, CorruptData):
+                hosted.copy.cannot_read(read)  # others have it
+                damage = None
             if damage is None:
                 return shared.core.step(core.ScanFailed(scan.partition))
             hashes = [0] * (min(damage[1], scan.end) - scan.start)

@@ -50,12 +50,23 @@ PROGRESS_BYTES = 16 << 10
 TIDYING_BYTES = 4 << 10
 
 
+class Authority(Protocol):
+    """Whether nobody else can lead a partition yet (`node.replication.authority`)."""
+
+    def holds(self) -> bool: ...
+
+    def confirm(self, answered: Callable[[bool], None]) -> None: ...
+
+
 class Copy(Protocol):
     """This node's copy of a partition that several nodes keep (`node.replication`)."""
 
     @property
     def serves(self) -> bool:
         """This node leads the partition, and has applied all that was ever committed."""
+
+    @property
+    def authority(self) -> Authority: ...
 
     @property
     def leader(self) -> str:
@@ -83,6 +94,10 @@ class Hosted:
     waits_for: int = 0
     changed: bool = False  # in this turn: at its end the core may have something to append
     copy: Copy | None = None  # None: this node alone keeps the partition
+    served_us: int = 0  # since when this node leads it, if others keep it, too
+
+    def may_lease(self) -> bool:
+        return self.copy is None or self.copy.authority.holds()
 
     @property
     def where(self) -> str:

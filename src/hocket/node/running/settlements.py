@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hocket import frames
+from hocket.core.session.failures import failure
 from hocket.core.sharing import events as core
+from hocket.errors import HocketError
 from hocket.frames import packed
 from hocket.node.running.sessions import Address
 from hocket.node.running.shared_index import SharedIndex
@@ -65,6 +67,13 @@ class Settlements:
                 del self._waiting[token]
                 failure = frames.Failure(waiting.request, code, message)
                 self._network.send(waiting.address[0], failure)
+
+    def refuse(self, address: Address, error: HocketError) -> None:
+        """The consumer's handle has ended: what its settlements wait for, nobody knows here."""
+        for token, waiting in list(self._waiting.items()):
+            if waiting.address == address:
+                del self._waiting[token]
+                self._network.send(address[0], failure(waiting.request, error))
 
     def _answer_if_done(self, token: int, waiting: Settlement) -> None:
         if not waiting.entries_left:

@@ -16,6 +16,7 @@ from hocket.node.running.sessions import Address
 @dataclass(slots=True)
 class Consumer:
     address: Address
+    partitions: set[int] = field(default_factory=set)
     # partition -> base offset of the last batch that was sent: the client still has that batch.
     last_batch: dict[int, int] = field(default_factory=dict)
 
@@ -38,5 +39,6 @@ class Revival:
     """Dead letters that are delivered again, until that is durable."""
 
     shared: SharedIndex
+    partition: int
     done: Callable[[list[tuple[int, int]] | HocketError], None]
     ranges: list[tuple[int, int]] = field(default_factory=list)

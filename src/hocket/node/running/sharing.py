@@ -10,22 +10,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import cast
 
 from hocket import frames
 from hocket.core.origin import Origin
 from hocket.core.partition import events
+from hocket.core.session.failures import failure
 from hocket.core.session.session import DEAD_LETTERS, Demand, OpenedSubscription, Session, triples
 from hocket.core.sharing import events as core
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import SPAN_MAX, ShareChange, ShareSettings, ShareState
-from hocket.errors import Busy, Fenced, HocketError, OutOfRange, WrongKind, from_code
+from hocket.errors import Busy, Fenced, HocketError, NotHere, OutOfRange, WrongKind, from_code
 from hocket.log.store import LogStore
 from hocket.model import Mode
 from hocket.node.running.leasing import Leasing
 from hocket.node.running.own_requests import NODE
-from hocket.node.running.partitions import Hosted, Partitions
+from hocket.node.running.partitions import Authority, Hosted, Partitions
 from hocket.node.running.sessions import Address
 from hocket.node.running.settlements import Settlements
 from hocket.node.running.shared_index import Consumer, Revival, SharedIndex
@@ -53,6 +55,8 @@ class Shares:
         self._buried: dict[int, tuple[Hosted, str, int, int]] = {}
         # token -> index, what is revived, and whom to tell when that is durable
         self._revivals: dict[int, Revival] = {}
+        # token -> index, partition and offset, of reservations that are not committed yet
+        self._reservations: dict[int, tuple[SharedIndex, int, int]] = {}
         self._last_consumer = 0
         self._settlements = Settlements(network)
         self._leasing = Leasing(
@@ -122,6 +126,7 @@ class Shares:
             end=partition.high_watermark,
             now_us=self._clock.now_us(),
             immortal=shared.topic.endswith(DEAD_LETTERS),
+            served_us=None if hosted.copy is None else hosted.served_us,
         )
         self._step(shared, core.PartitionAdded(partition.number, leases))
 
@@ -134,6 +139,10 @@ class Shares:
     ) -> None:
         """Let the consumer join. That it is attached is durable, and it knows its handle."""
         self.prepare(topic, frame, hosted, {})  # the index may have left memory meanwhile
+        if not all(each.may_lease() for each in hosted.values()):
+            # Whoever leads by now may have given away what this consumer claims.
+            self._tell_ended(address, NotHere.code, "nobody is known to lead all partitions; retry")
+            return
         shared = self._shared[topic, frame.index]
         for number, each in hosted.items():
             shared.settings = each.core.shares[frame.index].settings
@@ -141,7 +150,7 @@ class Shares:
             self._advance(shared, each)  # messages that came while the log was asked
         self._last_consumer += 1
         number = self._last_consumer
-        shared.consumers[number] = Consumer(address)
+        shared.consumers[number] = Consumer(address, set(hosted))
         self._numbers[address] = shared, number
         self._step(
             shared,
@@ -180,7 +189,7 @@ class Shares:
         self._step(shared, core.CreditGiven(number, frame.bytes, frame.messages, now_us, handed))
 
     def settle(
-        self, connection: int, _session: Session, demand: Demand, _payload: memoryview
+        self, connection: int, session: Session, demand: Demand, payload: memoryview
     ) -> None:
         frame, opened = demand.frame, demand.opened
         assert isinstance(frame, frames.Settle)
@@ -189,6 +198,12 @@ class Shares:
         shared, number = self._numbers[address]
         asked = list(triples(frame.ranges))
         ranges = [each for each in asked if each[0] not in opened.unaware]
+        if frame.action == "extend":
+            doubtful = self._doubtful(shared, ranges)
+            if doubtful is not None:
+                again = partial(self._extend_later, connection, session, demand, payload)
+                doubtful.confirm(again)
+                return
         for partition in dict.fromkeys(partition for partition, _, _ in ranges):
             self._partitions.admit_progress(shared.groups[partition])
         void = [each for each in asked if each[0] in opened.unaware]  # from before a seek
@@ -206,6 +221,28 @@ class Shares:
                 frame.again,
             ),
         )
+
+    def _doubtful(
+        self, shared: SharedIndex, ranges: Iterable[tuple[int, int, int]]
+    ) -> Authority | None:
+        """Of a partition that another node may lead by now; None: nobody else can."""
+        for partition in dict.fromkeys(partition for partition, _, _ in ranges):
+            hosted = self._partitions.get(shared.groups[partition])
+            if hosted is not None and hosted.copy is not None and not hosted.may_lease():
+                return hosted.copy.authority
+        return None
+
+    def _extend_later(
+        self, connection: int, session: Session, demand: Demand, payload: memoryview, leads: bool
+    ) -> None:
+        """The other replicas were asked whether leases can be extended here."""
+        assert isinstance(demand.frame, frames.Settle)
+        try:
+            if not leads or (connection, demand.frame.handle) not in self._numbers:
+                raise Busy("it is not known who leads the partition; try again")
+            self.settle(connection, session, demand, payload)
+        except HocketError as error:
+            self._network.send(connection, failure(demand.frame.request, error))
 
     def close(self, address: Address, *, graceful: bool) -> None:
         """The consumer has gone: in good order, or its link broke and it may come back."""
@@ -261,7 +298,7 @@ class Shares:
                 "published to the topic again"
             )
         token = self._settlements.next_token()
-        self._revivals[token] = Revival(shared, done)
+        self._revivals[token] = Revival(shared, number, done)
         self._step(shared, core.Revive(number, letters, dead_log, token))
         return True
 
@@ -271,6 +308,7 @@ class Shares:
         """The topic has a new partition, and this consumer wants all of them."""
         shared, number = self._numbers[address]
         self._add_partition(shared, hosted, 0)
+        shared.consumers[number].partitions.add(hosted.core.number)
         self._step(shared, core.Widened(number, hosted.core.number))
 
     def advanced(self, hosted: Hosted) -> None:
@@ -295,6 +333,9 @@ class Shares:
             revival = self._revivals.pop(origin.request, None)
             if revival is not None:
                 revival.done(revival.ranges)
+            reserved = self._reservations.pop(origin.request, None)
+            if reserved is not None and self._is_in_use(reserved[0]):
+                self._step(reserved[0], core.Reserved(*reserved[1:]))
             self._settlements.durable(origin.request)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
@@ -308,6 +349,7 @@ class Shares:
             consumer.last_batch.pop(number, None)
             self._network.send(connection, frames.Moved(0, handle, number, offset, 0))
         told = [consumer.address for consumer in shared.consumers.values()]
+        self._forget_reservations(shared, number)
         self._step(shared, core.Reset(number, offset))
         return told
 
@@ -326,6 +368,35 @@ class Shares:
                 for consumer in consumers.values():
                     del self._numbers[consumer.address]
                     self._tell_ended(consumer.address, code, message)
+
+    def leave(self, hosted: Hosted, error: HocketError) -> None:
+        """Another node leads the partition from now on: its consumers go there."""
+        number = hosted.core.number
+        for token, buried in list(self._buried.items()):
+            if buried[0] is hosted:
+                del self._buried[token]
+        for shared in list(self._shared.values()):
+            if shared.groups.get(number) != hosted.group:
+                continue
+            self._forget_reservations(shared, number)
+            self._step(shared, core.PartitionRemoved(number))
+            del shared.groups[number]
+            for token, revival in list(self._revivals.items()):
+                if revival.shared is shared and revival.partition == number:
+                    del self._revivals[token]
+                    revival.done(error)
+            for consumer in list(shared.consumers.values()):
+                if number in consumer.partitions:
+                    self._settlements.refuse(consumer.address, error)
+                    self.close(consumer.address, graceful=False)
+                    self._tell_ended(consumer.address, error.code, str(error))
+            if not shared.groups:
+                del self._shared[shared.topic, shared.index]
+
+    def _forget_reservations(self, shared: SharedIndex, partition: int) -> None:
+        for token, (whose, number, _) in list(self._reservations.items()):
+            if whose is shared and number == partition:
+                del self._reservations[token]
 
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         shared = self._shared.get((hosted.core.topic, index))
@@ -404,6 +475,8 @@ class Shares:
                 to_do.extend(self._leasing.send(shared, effect))
             elif isinstance(effect, core.Record):
                 self._record(shared, effect)
+            elif isinstance(effect, core.Reserve):
+                to_do.extend(self._reserve(shared, effect))
             elif isinstance(effect, core.Revived):
                 self._revivals[effect.token].ranges = effect.ranges
             elif isinstance(effect, core.Answer):
@@ -413,6 +486,24 @@ class Shares:
                 replaced = shared.consumers.get(effect.consumer)
                 if replaced is not None:
                     self.end(replaced.address, Fenced.code, effect.why)
+
+    def _reserve(self, shared: SharedIndex, effect: core.Reserve) -> list[core.Effect]:
+        number, high = effect.partition, effect.high
+        hosted = self._partitions.get(shared.groups[number])
+        if hosted is None:  # the topic is being deleted
+            return []
+        try:
+            if shared.index not in hosted.core.cursors.leading:
+                raise Busy("the log does not know yet that there is a consumer")
+            self._partitions.admit_progress(hosted.group)
+        except HocketError:  # or the disk is full, or too much waits for the other replicas: later
+            return shared.core.step(core.Reserved(number, 0))
+        token = self._settlements.next_token()
+        self._reservations[token] = shared, number, high
+        change = ShareChange(high=high)
+        origin = Origin(NODE, 0, token)
+        self._partitions.step(hosted, events.ChangeShare(origin, shared.index, change))
+        return []
 
     def _record(self, shared: SharedIndex, effect: core.Record) -> None:
         hosted = self._partitions.get(shared.groups[effect.partition])
