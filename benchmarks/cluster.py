@@ -8,6 +8,8 @@ three replicas every record is written, synced and checked three times by the sa
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import statistics
 import sys
@@ -15,13 +17,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import perf_counter
 
 import hocket
+import hocket.aio
 from benchmarks import runner
 from benchmarks.broker.__main__ import ACKED, FROM_MEMORY, SHARED, WHERE, latency, rate
 from benchmarks.broker.ours import Bench, serving
 from benchmarks.failover import Failover
 from benchmarks.runner import Contender, Contest, Row, fixed
+from hocket.core.transactions.messages import decider_of
+from hocket.model import DECIDERS_COUNT
 
 VALUE = os.urandom(100)
 PARTITIONS = 6  # of every topic, on one node as on three
@@ -33,6 +39,8 @@ REPLICATED_AT_LEAST = 0.35  # of the rate of one replica
 REPLICATED_PUBLISH_AT_LEAST = 1 / 3  # three replicas may take three times as long
 FAILOVER_MEDIAN_SECONDS, FAILOVER_WORST_SECONDS = 2.0, 6.0
 KILLS = 30
+DECIDING = 64  # ids that are decided on at the same time
+_SERIALS = itertools.count()
 THREE, ONE = "three nodes", "one node"
 THREE_REPLICAS, ONE_REPLICA = "three replicas", "one replica"
 REPLICAS = (
@@ -167,11 +175,57 @@ def of_three_replicas(three: Bench, one: Bench) -> list[Contest]:
             "three replicas: consume, for m in sub", Bench.consume, 300_000, sides, REPLICAS,
             FROM_MEMORY,
         ),
+        records(
+            "three replicas: one transaction, send_many(), 2 topics", Bench.transact, 1_000_000,
+            sides, *stored, at_least=REPLICATED_AT_LEAST,
+        ),
         latencies(
             "three replicas: publish, one at a time", Bench.publish, 500, sides, *stored,
             at_least=REPLICATED_PUBLISH_AT_LEAST,
         ),
     ]  # fmt: skip
+
+
+def of_deciders(url: str) -> Contest:
+    """How many decisions a second one decider takes, and all of them together."""
+
+    def decided(deciders: int) -> Callable[[int], float]:
+        return lambda count: asyncio.run(seconds_to_decide(url, count, deciders))
+
+    return Contest(
+        rate("all eight deciders", decided(DECIDERS_COUNT)),
+        [rate("one decider", decided(1))],
+        [Row("decisions of transactions", "rate", "decisions/s", None)],
+        count=4_000,
+        quick_count=400,
+        settings=(
+            f"{DECIDING} clients' coroutines, each with an id of its own, commit one empty "
+            f"transaction after the other; each decision is on the disks of two of {NODES} nodes; "
+            "all processes on this machine",
+        ),
+    )
+
+
+async def seconds_to_decide(url: str, count: int, deciders: int) -> float:
+    """Each id belongs to one of the first so many deciders, and they are even."""
+    serial = next(_SERIALS)
+    wanted = [number % deciders for number in range(DECIDING)]
+    ids = (f"decide-{serial}-{number}" for number in itertools.count())
+    found: list[str] = []
+    for decider in wanted:
+        found.append(next(each for each in ids if decider_of(each, DECIDERS_COUNT) == decider))
+    async with await hocket.aio.connect(url) as client:
+
+        async def commit(name: str, numbers: range) -> None:
+            for number in numbers:
+                async with client.transaction(name, number=number):
+                    pass  # the end of the block commits
+
+        await asyncio.gather(*(commit(name, range(1)) for name in found))  # who decides is known
+        start = perf_counter()
+        share = count // DECIDING
+        await asyncio.gather(*(commit(name, range(1, 1 + share)) for name in found))
+        return (perf_counter() - start) * count / (share * DECIDING)
 
 
 def of_failover(failover: Failover) -> Contest:
@@ -209,6 +263,7 @@ def main() -> int:
         contests = [
             *of_three_nodes(spread, Bench(one, VALUE, PARTITIONS)),
             *of_three_replicas(Bench(three, VALUE, PARTITIONS, replication=NODES), spread),
+            of_deciders(three),
             of_failover(failover),
         ]
         title = "Partitions and replicas on three nodes, against one"

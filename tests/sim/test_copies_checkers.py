@@ -13,6 +13,7 @@ from hocket.sim.checkers.checker import Checker
 from hocket.sim.copies_view import Copy, Mark, Stored, Story
 from hocket.sim.producers import Ledger, Offered
 from hocket.sim.subscribers import Taken
+from hocket.sim.transactors import PARTITIONS, TOPIC, Attempt
 from hocket.wire.entry import Header
 
 PLACE = PartitionId("t", 0)
@@ -28,6 +29,7 @@ class Core:
         self.is_settled = True
         self.dedupe = SimpleNamespace(producers={})
         self.cursors = SimpleNamespace(applied={})
+        self.stages = SimpleNamespace(snapshot=dict)
 
 
 class World:
@@ -41,12 +43,9 @@ class World:
         self.ledger.begin(PLACE)
         self.subscriber = SimpleNamespace(name="s", topic="t", diary=[])
         self.workload = SimpleNamespace(
-            ledger=self.ledger,
-            logs=self.ledger.logs,
-            given_up={},
-            silent={},
-            subscribers=[self.subscriber],
-        )
+            ledger=self.ledger, logs=self.ledger.logs, given_up={}, silent={},
+            subscribers=[self.subscriber], transactors=[],
+        )  # fmt: skip
         self.copies = SimpleNamespace(
             moved=[], stories={7: self.story}, story_of=lambda place: self.by_place.get(place)
         )
@@ -308,6 +307,66 @@ def test_a_batch_that_is_stored_twice(world):
     world.commit(b"a", producer=(b"p", 1, 5))
     with fails(name, "is entry 1 of t/0, and entry 5"):
         world.move(checker, "n1")
+
+
+class TestTransactionsAreWholeOrAbsent:
+    name = "transactions_are_whole_or_absent"
+
+    @pytest.fixture
+    def attempt(self, world):
+        """Committed, as its client was told, in both partitions of the topic."""
+        world.story.topic = TOPIC
+        attempt = Attempt("job", 3, 0, "commit", 2, "committed")
+        for partition in range(PARTITIONS):
+            attempt.values[partition] = [b"job/3/0/%d/%d" % (partition, n) for n in range(2)]
+        world.workload.transactors.append(SimpleNamespace(transaction="job", attempts=[attempt]))
+        return attempt
+
+    def store(self, world, checker, partition: int, *values: bytes) -> None:
+        world.story.partition = partition
+        world.story.new.clear()
+        for value in values:
+            world.commit(value)
+        checker.look(world.story.copies["n0"])
+
+    def test_a_whole_one(self, world, attempt):
+        checker = world.checker(self.name)
+        for partition in range(PARTITIONS):
+            self.store(world, checker, partition, *attempt.values[partition])
+        checker.after_event()
+        checker.at_end()
+        assert checker.seen == 4
+
+    def test_one_that_is_not_in_all_partitions(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, checker, 0, *attempt.values[0])
+        with fails(self.name, "is committed, and there is"):
+            checker.after_event()
+        attempt.told = ""
+        with fails(self.name, "is torn"):
+            checker.at_end()
+
+    def test_one_that_was_aborted(self, world, attempt):
+        checker = world.checker(self.name)
+        attempt.told = "aborted"
+        checker.at_end()
+        self.store(world, checker, 1, attempt.values[1][0])
+        with fails(self.name, "is aborted, and there is"):
+            checker.at_end()
+
+    def test_one_that_is_there_twice_or_elsewhere(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, checker, 0, attempt.values[0][0])
+        with fails(self.name, "is twice in partition 0"):
+            self.store(world, checker, 0, attempt.values[0][0])
+        with fails(self.name, "is in partition 0"):
+            self.store(world, checker, 0, attempt.values[1][0])
+
+    def test_the_order_of_numbers(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, checker, 0, b"job/4/1/0/0")
+        with fails(self.name, "is behind number 4 in partition 0"):
+            self.store(world, checker, 0, attempt.values[0][0])
 
 
 class TestTheHighWatermarkNeverGoesBack:

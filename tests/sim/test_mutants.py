@@ -19,6 +19,7 @@ from hocket.core.ring.ring import Ring
 from hocket.sim.checkers import CHECKERS
 from hocket.sim.mutants import MUTANTS
 from hocket.sim.mutants.mutant import mutant, replaced
+from hocket.sim.mutants.of_transactions import OF_TRANSACTIONS
 from hocket.sim.run import ALL_BECOMES_RIGHT, NOTHING_RAISES, run
 from hocket.sim.swarm import SECOND, options_of
 from tests.support.sim.seeds import report_of
@@ -49,6 +50,7 @@ ALIKE = "copies_that_have_applied_the_same_are_the_same"
 LED = "every_group_is_led_when_faults_are_over"
 STARTS = "log_starts_move_by_committed_entries"
 ACKED = "acknowledged_records_are_at_their_offsets"
+WHOLE = "transactions_are_whole_or_absent"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
 FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
@@ -111,8 +113,16 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "remove_old_records_without_an_entry": ((STARTS,), (12, 13)),
     "tell_durable_before_it_is_synced": ((RAISES, KEPT), (6, 7)),
     "go_on_behind_a_hole": ((RAISES, ALIKE, CHANGED), (7,)),
+    "acknowledge_a_stage_before_a_majority_has_it": ((RIGHT, RAISES, WHOLE), (2,)),
+    "forget_stages_in_snapshots": ((RAISES, WHOLE), (0,)),
+    "drop_stages_when_the_leader_changes": ((RAISES, WHOLE), (0,)),
+    "forget_how_far_a_roll_forward_was": ((ALIKE, WHOLE), (0,)),
+    "forget_what_was_applied_in_snapshots": ((RAISES, RIGHT, WHOLE), (2,)),
+    "answer_before_it_is_applied_everywhere": ((WHOLE,), (0,)),
+    "take_other_content_for_the_same": ((RAISES,), (0,)),
+    "a_new_decider_forgets_what_was_decided": ((RAISES, WHOLE), (0,)),
 }
-# An administrator that reads something else than it was told, or is told what cannot be, raises.
+# A client that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
 SENTENCES = {**BY_NAME, RIGHT: ALL_BECOMES_RIGHT, RAISES: NOTHING_RAISES}
 # In these messages are late, or come twice: what was handed on to the root, say.
@@ -138,6 +148,11 @@ _DAMAGE = {
 }  # fmt: skip
 # In these leaders are cut off, and take what they cannot commit.
 _CUTS = {**_DAMAGE, "faults": ("leader_cut", "slow_disk", "breaks")}
+# In these there is little else than transactions, and those who take part in them come and go.
+_TRANSACTIONS = {
+    **_DAMAGE, "faults": ("leader_crash", "crash", "leader_cut", "slow_disk", "breaks"),
+    "producers": 1, "publishers": 0, "batches": 5, "subscribers": 1, "transactors": 4,
+}  # fmt: skip
 WORLDS = {
     "do_a_request_twice": _SNAPSHOTS,
     "vote_with_a_damaged_log": _DAMAGE,
@@ -145,6 +160,7 @@ WORLDS = {
     "keep_what_was_proposed": _CUTS,
     "acknowledge_when_stepping_down": _CUTS,
     "lose_what_was_proposed": _CUTS,
+    **dict.fromkeys((each.name for each in OF_TRANSACTIONS), _TRANSACTIONS),
 }
 
 

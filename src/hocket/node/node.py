@@ -159,8 +159,9 @@ class Node:
         self.received = self._serving.received
         self.taking_over = TakingOver(wiring, self._access, self._servants, self.group0)
         self._committed = self._table_of_changes()
-        self._topics.on_claimed = self._copies.on_served = self._take_dying
-        self._copies.on_left = self._dead_letters.leave
+        self._topics.on_claimed = self._take_dying
+        self._copies.on_served = self.transactions.partition_served, self._take_dying
+        self._copies.on_left = self.transactions.partition_stopped, self._dead_letters.leave
         self.group0.took_effect = self._took_effect
         self.group0.replaced = self._replaced
         self.group0.refuse = self._refuse

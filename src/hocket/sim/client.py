@@ -220,8 +220,9 @@ class Client:
             link.asked[frame.request] = None
             if (link.session.number, frame.request) in self._unanswered:
                 self.mend("asked again")
+        # What is staged for a transaction is bound to its producer's id, wherever it goes on.
         opens_again = (isinstance(frame, frames.OpenSubscription) and frame.resumes) or (
-            isinstance(frame, frames.OpenProducer) and frame.producer_id
+            isinstance(frame, frames.OpenProducer) and frame.producer_id and not frame.transaction
         )
         if opens_again:
             self.mend("opened again")

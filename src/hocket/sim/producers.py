@@ -91,8 +91,12 @@ class Founder(Client):
 
     roams = False
 
-    def __init__(self, site: Site, machine: Machine, topic: str, replicas: int) -> None:
+    def __init__(
+        self, site: Site, machine: Machine, topic: str, replicas: int, partitions: int = 0
+    ) -> None:
+        """`partitions`: that it has instead of as many as the seed says."""
         self.topic = topic
+        self.partitions = partitions or site.options.partitions
         self.replicas = replicas
         self.created = False
         super().__init__(site, machine, f"founder of {topic}")
@@ -102,7 +106,7 @@ class Founder(Client):
         # Workers, of topics with one replica, do not hold retention back.
         kept_bytes = self.site.options.kept_bytes if self.replicas > 1 else None
         config = TopicConfig(
-            partitions=self.site.options.partitions,
+            partitions=self.partitions,
             replication=self.replicas,
             memory_retention_us=2_000_000,
             segment_bytes_max=1024 if kept_bytes else 4096,

@@ -44,6 +44,7 @@ EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seed % 16 == 5: single; seed % 16 == 1
 RARE, SMALL_AT = 64, 17  # seed % 64 == 17: a ring that stays small, and loses a machine for good
 REPLICATED_AT = (6, 7, 9, 12, 13, 14, 15)  # in these topics have several replicas ...
 BEYOND_AT = 13  # ... and in these more of them are lost than can be borne
+TRANSACTING_AT = 15  # one of those, in which some publish by transactions, too
 ALWAYS = ("crash", "join")  # in every run with faults: without churn the ring has nothing to do
 
 
@@ -89,6 +90,7 @@ class Options:
     holders: int = 0  # machines that may be given replicas
     publishers: int = 0  # of each topic with several replicas: they send single messages
     kept_bytes: int | None = None  # of each partition; None: all of it
+    transactors: int = 0  # of a topic of their own with three replicas
     beyond: bool = False  # a majority of some replicas is lost for good: their group has to stop
 
     def to_json(self) -> dict[str, Any]:
@@ -195,6 +197,8 @@ def options_of(seed: int) -> Options:
         return _single(options)
     if seed % EVERY in REPLICATED_AT:
         options = _replicated(options, Random(f"{seed}/replication"))
+        if seed % EVERY == TRANSACTING_AT:
+            options = replace(options, transactors=2)
         return _beyond(options) if seed % EVERY == BEYOND_AT else options
     return _split(options) if seed % EVERY == SPLIT_AT else options
 

@@ -12,20 +12,22 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.model import PartitionId
+from hocket.model import DECIDERS_COUNT, DECISIONS, PartitionId
 from hocket.sim.administrator import Administrator
 from hocket.sim.client import RETRY_US, Client
 from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
 from hocket.sim.subscribers import Office, Subscriber, Worker
+from hocket.sim.transactors import PARTITIONS, REPLICAS, TOPIC, Transactor
 from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
+    from hocket.node.replication.replica import Replica
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
@@ -175,11 +177,13 @@ class Workload:
         self.workers: list[Worker] = []
         self.offices: list[Office] = []
         self.founders: list[Founder] = []
+        self.transactors: list[Transactor] = []
         self._site = site
         self._chance = site.scheduler.random("workload")
         self._keys = site.scheduler.random("lookups")
         self._admins = site.scheduler.random("administrators")
         self._readers = site.scheduler.random("subscribers")
+        self._writers = site.scheduler.random("transactors")
         for machine in site.machines[: site.options.holders]:
             machine.holds = True
         for number in range(site.options.topics):  # before they start: they get partitions
@@ -207,7 +211,16 @@ class Workload:
                 self.administrators.append(Administrator(site, machine, number, every_us))
         for number in range(options.topics):
             self._subscribe_to(number)
+        self._transact()
         self._look_up_later()
+
+    def _transact(self) -> None:
+        site, count = self._site, self._site.options.transactors
+        if count:
+            self.founders.append(Founder(site, site.root, TOPIC, REPLICAS, PARTITIONS))
+        for number in range(count):
+            machine = self._writers.choice(site.machines)
+            self.transactors.append(Transactor(site, machine, number))
 
     def _subscribe_to(self, at: int) -> None:
         site, options, topic = self._site, self._site.options, _topic(at)
@@ -285,7 +298,28 @@ class Workload:
                 left = [each for each in story.voters if each in sound and each != machine.name]
                 if len(left) < story.majority:
                     return False
-        return True
+        return self._transactions_bear(machine, sound)
+
+    def _transactions_bear(self, machine: Machine, sound: set[str]) -> bool:
+        """The same for what takes part in transactions, and who decides on them: three vote in each
+        group by now, as its leader knows, and two of them are left."""
+        if not self.transactors:
+            return True
+        left = sound - {machine.name}
+        led = [
+            replica.raft.group.configuration
+            for each in self._site.machines
+            for replica in (each.node.replicas if each.node is not None else ())
+            if replica.serves and (replica.group > DECISIONS or self._is_transacted(replica))
+        ]
+        return len(led) == DECIDERS_COUNT + PARTITIONS and all(
+            len(each.voters) == REPLICAS and len(left.intersection(each.all_voters)) >= 2
+            for each in led
+        )
+
+    def _is_transacted(self, replica: Replica[Any]) -> bool:
+        story = self._site.copies.stories.get(replica.group)
+        return story is not None and story.topic == TOPIC
 
     def has_no_other_copy(self, machine: Machine) -> bool:
         """Whether a partition is on this machine alone: one without capacity gets it as well, if
@@ -328,12 +362,15 @@ class Workload:
             producer.stopped = True
         for administrator in self.administrators:
             administrator.stopped = True
+        for transactor in self.transactors:
+            transactor.stopped = True
 
     @property
     def clients(self) -> list[Client]:
         """All who speak through the cores of the real client."""
         return [
             *self.founders, *self.producers, *self.administrators, *self.subscribers, *self.workers,
+            *self.transactors,
         ]  # fmt: skip
 
     def mended(self) -> Counter[str]:
@@ -351,6 +388,9 @@ class Workload:
         for administrator in self.administrators:
             if not administrator.idle:
                 return f"{administrator.name} waits for an answer"
+        for transactor in self.transactors:
+            if not transactor.finished:
+                return f"{transactor.name} waits for its decision"
         return self._unread()
 
     def _unread(self) -> str:

@@ -866,10 +866,12 @@ def test_what_needs_one_replica_is_refused_by_name_on_a_topic_with_more():
     catalogue.leaders[catalogue.topic("orders").groups[0]] = "me"
     session = Session(catalogue, node="n1", software="hocket 0", limits=LIMITS)
     session.step(frames.Hello(1))
-    (refused,) = session.step(frames.OpenProducer(7, "orders", transaction="x"))
+    (refused,) = session.step(frames.OpenProducer(7, "orders", delayed=True))
     assert refused.frame.code == "wrongKind"
     assert "one replica in this version, and 'orders' has 2" in refused.frame.message
     shared = frames.OpenSubscription(7, "orders", "i", "shared", consumer=bytes(16), prefetch=1)
-    for frame in (shared, frames.OpenProducer(7, "orders")):
+    for frame in (
+        shared, frames.OpenProducer(7, "orders"), frames.OpenProducer(7, "orders", transaction="x")
+    ):  # fmt: skip
         (served,) = session.step(frame)
         assert isinstance(served, Demand)

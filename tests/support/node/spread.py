@@ -29,7 +29,8 @@ RECORDS = 10  # each transaction publishes ten times as many as the one before: 
 class Spread(Nodes):
     def __init__(
         self, seed: str = "spread", *, kill_at: int | None = None, victim: int = 0,
-        down_us: int = 3 * SECOND, topic: str = "t", partitions: int = 6, **options: object,
+        down_us: int = 3 * SECOND, topic: str = "t", partitions: int = 6, replication: int = 1,
+        segment_bytes: int | None = None, **options: object,
     ) -> None:  # fmt: skip
         self.points: list[str] = []
         self.kill_at = kill_at
@@ -44,16 +45,42 @@ class Spread(Nodes):
             self._watch(machine.name)
         if len(self.machines) > 1:
             self.until(self.deciders_are_ready, 20, "the deciders have taken over")
-        Asking(self, 0).create(topic, partitions=partitions)
+        config = {} if segment_bytes is None else {"segment_bytes_max": segment_bytes}
+        Asking(self, 0).create(topic, partitions=partitions, replication=replication, **config)
         self.settle()
+        if replication > 1:
+            self.until(lambda: self.is_led(topic), 60, "all partitions are led")
 
     # --- who is where ----------------------------------------------------------------------------
 
     def homes(self, topic: str) -> list[int]:
-        """The number of the machine of each partition, as a node that is up knows it."""
+        """The number of the machine of each partition, as a node that is up knows it; of one with
+        several replicas that of its leader, as long as there is one."""
         up = next(machine.node for machine in self.machines if machine.node is not None)
         known = up.node._wiring.catalogue.topics.get(topic)
-        return [0] if known is None else [int(home[1:]) for home in known.homes]
+        if known is None:
+            return [0]
+        leading = self._leading()
+        return [
+            leading.get(group, int(home[1:]))
+            for group, home in zip(known.groups, known.homes, strict=True)
+        ]
+
+    def _leading(self) -> dict[int, int]:
+        """The numbers of the machines that serve a partition now, by its group."""
+        return {
+            hosted.group: number
+            for number, machine in enumerate(self.machines)
+            if machine.node is not None
+            for hosted in machine.node.node._wiring.partitions
+        }
+
+    def is_led(self, topic: str) -> bool:
+        """All partitions have a leader, and all nodes that are up know the topic."""
+        up = [machine.node for machine in self.machines if machine.node is not None]
+        known = [each.node._wiring.catalogue.topics.get(topic) for each in up]
+        leading = self._leading()
+        return all(each is not None and set(each.groups) <= set(leading) for each in known)
 
     def one_each(self) -> list[int]:
         """A partition on each node."""
@@ -209,7 +236,8 @@ class Spread(Nodes):
             if answer is None or (isinstance(answer, frames.Failure) and answer.code == "busy"):
                 self.run(50_000)
             elif isinstance(answer, frames.Failure) and answer.code == "notHere":
-                number = int(answer.node[1:])
+                self.run(50_000 if answer.node in ("", f"n{number}") else 0)
+                number = int(answer.node[1:] or number)
             else:
                 return answer
 
@@ -279,9 +307,13 @@ class Attempt:
             return opened
         far.begin(frames.Push, entry, handle=opened.handle, partition=partition)
         far.wait(
-            lambda: any(isinstance(each, frames.PushAcked | frames.PushRefused)
-                        for each in far.told)
-        )  # fmt: skip
+            lambda: any(
+                isinstance(each, frames.PushAcked | frames.PushRefused | frames.HandleEnded)
+                for each in far.told
+            )
+        )
+        if not any(isinstance(each, frames.PushAcked | frames.PushRefused) for each in far.told):
+            return None  # another node leads, or will
         refused = [each for each in far.told if isinstance(each, frames.PushRefused)]
         return frames.Failure(0, refused[0].code, refused[0].message) if refused else opened
 

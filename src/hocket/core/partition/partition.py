@@ -447,7 +447,8 @@ class Partition:
             if event.staged is not None:
                 key, staged = event.staged
                 self.stages.replay(key, batch.sequence, staged, event.now_us)
-            elif not self.stages.recognises(batch):
+                return [self.stages.moved()]
+            if not self.stages.recognises(batch):
                 self.dedupe.replayed(
                     batch.producer_id,
                     batch.epoch,
@@ -466,7 +467,7 @@ class Partition:
         elif event.kind == CONTROL:
             control = json.loads(event.body)
             self._apply_control(event.index, control)
-            self.stages.apply(control, replayed=True)
+            return self.stages.apply(control, replayed=True)
         return []
 
     def _lost(self, event: Lost) -> list[Effect]:

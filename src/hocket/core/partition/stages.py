@@ -228,7 +228,8 @@ class Stages:
             name = (transaction, number)
             self._finishing.discard(name)
             self.applied[name] = decision, decider = _decision_of(by)
-            effects.append(TransactionApplied(name, decision, decider))
+            if not replayed:
+                effects.append(TransactionApplied(name, decision, decider))
             # Only the stages from when the entry was appended; replay sees no later ones.
             self._remove(s for s in self._over_with(name) if s.leaving or replayed)
         elif "dropped" in control:

@@ -27,7 +27,7 @@ from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
-from hocket.core.session.checks import check_delayed, check_lease, refuse_replicated
+from hocket.core.session.checks import check_delayed, check_lease
 from hocket.core.session.failures import failure as failure
 from hocket.core.session.numbers import numbers_of, partitions_of, triples as triples
 from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
@@ -306,8 +306,6 @@ class Session:
         if frame.transaction:
             frame = self._with_own_id(frame)
         demand = self._of_topic(frame)
-        if frame.transaction and demand.topic is not None:
-            refuse_replicated(demand.topic, "a transaction")
         if frame.delayed:
             check_delayed(demand.topic)
         return demand

@@ -16,7 +16,7 @@ from functools import partial
 from hocket.core.partition.events import ApplyStaged, Batch, Name
 from hocket.core.partition.stages import Stage
 from hocket.core.transactions.events import Apply
-from hocket.errors import HocketError
+from hocket.errors import CorruptData, HocketError
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
 from hocket.wire.batch import PRELUDE
@@ -36,6 +36,7 @@ class _Job:
     reading: bool = False
     bodies: Bodies | None = None  # what was read for the next step, by index
     failed: bool = False  # a read has failed, or batches are lost, and that was logged
+    lost: int = 0  # batches that damage has taken
 
     @property
     def name(self) -> Name:
@@ -54,6 +55,11 @@ class RollForward:
         if key not in self._jobs:
             self._jobs[key] = _Job(apply, decider)
             self._go_on(self._jobs[key])
+
+    def leave(self, group: int) -> None:
+        """Another node leads the partition: what was read here for the next step is no use."""
+        for job in [each for each in self._jobs.values() if each.apply.group == group]:
+            self._end(job)
 
     def retry(self) -> None:
         for job in list(self._jobs.values()):
@@ -98,6 +104,8 @@ class RollForward:
 
     def _read(self, job: _Job, read: Bodies | HocketError) -> None:
         job.reading = False
+        if self._jobs.get((job.apply.group, job.name)) is not job:
+            return  # it has ended meanwhile
         if isinstance(read, HocketError):
             if self._wiring.partitions.get(job.apply.group) is not None:
                 self._failed(job, read)
@@ -106,6 +114,9 @@ class RollForward:
         self._go_on(job)
 
     def _failed(self, job: _Job, error: HocketError) -> None:
+        hosted = self._wiring.partitions.get(job.apply.group)
+        if isinstance(error, CorruptData) and hosted is not None and hosted.copy is not None:
+            hosted.copy.cannot_read(error)  # others have it
         if not job.failed:
             job.failed = True
             log.error(
@@ -115,6 +126,9 @@ class RollForward:
 
     def _append(self, job: _Job, hosted: Hosted, following: list[tuple[Stage, int]]) -> bool:
         """Append one step. Returns whether to go on with the next at once."""
+        self._name_lost(job, hosted)
+        if job.lost and hosted.copy is not None:
+            return False  # other copies have all of it: part of a transaction is never published
         size = sum(stage.batches[sequence].size for stage, sequence in following)
         try:
             self._wiring.partitions.admit(hosted.group, size + CONTROL_BYTES, reserved=True)
@@ -124,7 +138,6 @@ class RollForward:
         batches = [_batch(job.bodies[s.batches[n].entry], s, n) for s, n in following]
         job.bodies = None
         apply = job.apply
-        self._name_lost(job, hosted)
         self._wiring.partitions.step(
             hosted,
             ApplyStaged(job.name, apply.decision, apply.producers, batches, job.decider),
@@ -137,14 +150,15 @@ class RollForward:
     def _name_lost(self, job: _Job, hosted: Hosted) -> None:
         """What damage has left of the transaction is published, and the rest is named."""
         stages = hosted.core.stages
-        if job.failed or stages.is_over(job.name, job.apply.decision, job.decider):
+        if stages.is_over(job.name, job.apply.decision, job.decider):
+            job.lost = 0
             return
-        lost = stages.lost_of(job.name, job.apply.producers)
-        if lost:
+        job.lost = stages.lost_of(job.name, job.apply.producers)
+        if job.lost and not job.failed:
             job.failed = True
             log.error(
                 "transaction %r number %d is committed, and %d of its batches in %s are lost to "
-                "damage of the log; the others are published", *job.name, lost, hosted.where,
+                "damage of the log; the others are published", *job.name, job.lost, hosted.where,
             )  # fmt: skip
 
 

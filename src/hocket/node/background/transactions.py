@@ -272,6 +272,15 @@ class Transactions:
     def applied(self, hosted: Hosted, effect: TransactionApplied) -> None:
         self._say(effect.decider, hosted.group, *effect.name, "applied")
 
+    def partition_served(self, hosted: Hosted) -> None:
+        """This node leads the partition from now on. Its producers may come here now at last."""
+        hosted.core.stages.recovered(self._wiring.clock.now_us())
+        self._ask_about(hosted, hosted.core.stages.producers.values(), idle=False)
+
+    def partition_stopped(self, hosted: Hosted) -> None:
+        """Another node leads it: the decider tells that one what is to be applied."""
+        self._rolling.leave(hosted.group)
+
     def _partition_gone(self, apply: decisions.Apply, decider: int) -> None:
         """The partition was deleted with its topic; for the decider that is as good as applied."""
         self._say(decider, apply.group, apply.transaction, apply.number, "gone")
@@ -333,13 +342,11 @@ class Transactions:
         elif isinstance(effect, decisions.Drop):
             self._drop(seat, effect)
         elif isinstance(effect, decisions.Forget):
-            hosted = self._wiring.partitions.get(effect.group)
-            if hosted is not None:
-                self._step(hosted, ForgetApplied(effect.through, seat.group))
+            forget = ForgetDecisions(seat.group, effect.group, effect.through)
+            if self._wiring.partitions.get(effect.group) is not None:
+                self._told_to_forget("", forget)
             else:
-                self._send_to(
-                    effect.group, ForgetDecisions(seat.group, effect.group, effect.through)
-                )
+                self._send_to(effect.group, forget)
         elif isinstance(effect, decisions.Inherited):
             answer = HandedOver(seat.group, effect.term, effect.part, effect.whole)
             self._to_node(self._wiring.cluster, answer)
@@ -352,7 +359,7 @@ class Transactions:
         if hosted is not None:
             error = self._verified_here(seat.group, hosted, effect)
         elif self._wiring.catalogue.is_deleted(effect.group):
-            error = _deleted(effect.participants[0].topic)
+            error = UnknownTopic(f"topic {effect.participants[0].topic!r} was deleted")
         elif seat.is_own:  # it decides on partitions of its own node alone
             error = Busy("the deciders of this cluster are being made; try again")
         else:
@@ -383,17 +390,14 @@ class Transactions:
             )  # fmt: skip
 
     def _drop(self, seat: Seat, effect: decisions.Drop) -> None:
-        name = (effect.transaction, effect.number)
-        hosted = None if effect.group is None else self._wiring.partitions.get(effect.group)
-        if effect.group is None:
-            self._drop_here(self._wiring.partitions, name, effect.producers)
-            if not seat.is_own:
-                self.others.tell_all(DiscardStages(0, *name, joined(effect.producers)))
-        elif hosted is not None:
-            self._drop_here([hosted], name, effect.producers)
+        name, group = (effect.transaction, effect.number), effect.group or 0
+        drop = DiscardStages(group, *name, joined(effect.producers))
+        if not group or self._wiring.partitions.get(group) is not None:
+            self._told_to_drop("", drop)
         else:
-            dropped = DiscardStages(effect.group, *name, joined(effect.producers))
-            self._send_to(effect.group, dropped)
+            self._send_to(group, drop)
+        if not group and not seat.is_own:
+            self.others.tell_all(drop)
 
     def _answer(self, effect: decisions.Answer) -> None:
         connection, _, request = effect.origin
@@ -592,7 +596,3 @@ class Transactions:
             self._heard[type(message)](node, message)
         else:
             self.others.send(node, message)
-
-
-def _deleted(topic: str) -> UnknownTopic:
-    return UnknownTopic(f"topic {topic!r} was deleted")

@@ -33,8 +33,8 @@ class Copies:
         # Told of a request about an index that a partition will not answer any more.
         self.on_index_refused: Callable[[Origin, int, HocketError], None] = lambda *_refused: None
         # Told of a partition that this node begins, or ceases, to lead.
-        self.on_served: Callable[[Hosted], None] = lambda _hosted: None
-        self.on_left: Callable[[Hosted], None] = lambda _hosted: None
+        self.on_served: tuple[Callable[[Hosted], None], ...] = ()
+        self.on_left: tuple[Callable[[Hosted], None], ...] = ()
         self._hosted: dict[int, Hosted] = {}
         self._replicas: Replicas | None = None
         # Those that were recovered before there were links to other nodes.
@@ -71,6 +71,7 @@ class Copies:
         else:
             found = found_in(recovered, wiring.log.replicated, group, voters)
         hosted.core.restore(found.index, found.state)
+        wiring.partitions.hold(group, hosted.core.stages.moved())
         machine = PartitionMachine(hosted, wiring.partitions, wiring.log, wiring.clock, self)
         replica = Replica(group, machine, replicas, found.saved, found.entries)
         replica.ahead = found.ahead
@@ -163,7 +164,8 @@ class Copies:
         self._wiring.catalogue.leaders[hosted.group] = self._wiring.catalogue.me
         hosted.served_us = self._wiring.clock.now_us()
         self._wiring.partitions.enter(hosted)
-        self.on_served(hosted)
+        for tell in self.on_served:
+            tell(hosted)
 
     def stops(self, hosted: Hosted, leader: str) -> None:
         log.info("this node leads %s no more; %s does", hosted.where, leader or "nobody yet")
@@ -195,7 +197,8 @@ class Copies:
         wiring, topic = self._wiring, hosted.core.topic
         wiring.deliveries.end_all(hosted, error.code, str(error))
         wiring.shares.leave(hosted, error)
-        self.on_left(hosted)
+        for tell in self.on_left:
+            tell(hosted)
         for connection, session in wiring.sessions.items():
             for handle, opened in list(session.handles.items()):
                 if isinstance(opened, OpenedProducer) and opened.topic == topic:

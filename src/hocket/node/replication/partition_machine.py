@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hocket.core.partition.events import Replayed
+from hocket.core.partition.events import Replayed, StagesMoved
 from hocket.core.partition.partition import Partition
 from hocket.log.store import LogStore
 from hocket.node.replication.saved import machine_state
@@ -55,7 +55,9 @@ class PartitionMachine:
     def apply(self, entry: Replayed) -> None:
         core = self._hosted.core
         start = core.start
-        core.step(entry)
+        for effect in core.step(entry):
+            assert isinstance(effect, StagesMoved), effect
+            self._partitions.hold(self._hosted.group, effect)
         if core.start > start:
             self._log.set_log_start(self._hosted.group, core.start)
 
@@ -92,3 +94,4 @@ class PartitionMachine:
         core = Partition(old.topic, old.number, durability=old.durability)
         core.restore(index, state)
         self._hosted.core = core
+        self._partitions.hold(self._hosted.group, core.stages.moved())

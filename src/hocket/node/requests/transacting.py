@@ -8,7 +8,6 @@ from functools import partial
 from hocket import frames
 from hocket.core.origin import Origin
 from hocket.core.partition.events import StageBatch, StageKey
-from hocket.core.session.checks import refuse_replicated
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.core.transactions import events as decisions
 from hocket.core.transactions.participants import LocatedParticipant
@@ -149,7 +148,6 @@ class Transacting:
             return None
         if is_own_topic(topic.name):
             return None
-        refuse_replicated(topic, "a transaction")
         return topic.groups[participant.partition]
 
     def _abort(

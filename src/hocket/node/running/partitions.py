@@ -185,7 +185,7 @@ class Partitions:
         doubt = self._log.doubt(group)
         if doubt:
             self.doubts[group] = f"{hosted.where}: {doubt}"
-        self._hold(group, core.stages.moved())
+        self.hold(group, core.stages.moved())
         if self._watcher is not None and not waits_for:
             self._watcher.hosted(hosted)
         return hosted
@@ -306,7 +306,7 @@ class Partitions:
                 if isinstance(effect, LogStartMoved):
                     self._log.set_log_start(hosted.group, effect.offset)
                 elif isinstance(effect, StagesMoved):
-                    self._hold(hosted.group, effect)
+                    self.hold(hosted.group, effect)
                     continue
                 self._reactions[type(effect)](hosted, effect)
                 if (
@@ -316,7 +316,8 @@ class Partitions:
                 ):
                     self._watcher.advanced(hosted)
 
-    def _hold(self, group: int, held: StagesMoved) -> None:
+    def hold(self, group: int, held: StagesMoved) -> None:
+        """Keep what is staged, and room for it."""
         # A batch that is published is written twice: to the write-ahead log, and to a segment.
         self._log.hold(group, held.first_index, 2 * held.bytes)
 

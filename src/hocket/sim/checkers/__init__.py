@@ -79,6 +79,7 @@ from hocket.sim.checkers.the_living_are_not_given_up import TheLivingAreNotGiven
 from hocket.sim.checkers.the_ring_becomes_ideal_and_stays import TheRingBecomesIdealAndStays
 from hocket.sim.checkers.there_are_enough_principals import ThereAreEnoughPrincipals
 from hocket.sim.checkers.there_is_one_ordered_ring import ThereIsOneOrderedRing
+from hocket.sim.checkers.transactions_are_whole_or_absent import TransactionsAreWholeOrAbsent
 from hocket.sim.checkers.what_is_acked_for_good_is_not_handed_out_again import (
     WhatIsAckedForGoodIsNotHandedOutAgain,
 )
@@ -144,6 +145,7 @@ OF_THE_COPIES: tuple[type[CopiesChecker], ...] = (
     OneLineageOfAGroupAcknowledges,  # G1
     EveryGroupIsLedWhenFaultsAreOver,
     TheFilesOfAllCopiesHoldTheSame,
+    TransactionsAreWholeOrAbsent,
 )
 OF_THE_CLIENTS = (
     AcknowledgedRecordsAreAtTheirOffsets,  # O2

@@ -58,4 +58,4 @@ def _state(core: Any) -> Any:
         for producer_id, each in core.dedupe.producers.items()
     }
     indexes = {name: each.encode() for name, each in core.cursors.applied.items()}
-    return core.start, core.high_watermark, producers, indexes
+    return core.start, core.high_watermark, producers, indexes, core.stages.snapshot()

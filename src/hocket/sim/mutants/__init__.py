@@ -15,11 +15,12 @@ from hocket.sim.mutants.of_the_links import OF_THE_LINKS
 from hocket.sim.mutants.of_the_log import OF_THE_LOG
 from hocket.sim.mutants.of_the_relay import OF_THE_RELAY
 from hocket.sim.mutants.of_the_ring import OF_THE_RING
+from hocket.sim.mutants.of_transactions import OF_TRANSACTIONS
 
 __all__ = ["MUTANTS", "Mutant"]
 
 _ALL = (
     *OF_THE_RING, *OF_THE_RELAY, *OF_THE_LINKS, *OF_GROUP_0, *OF_THE_CLIENTS, *OF_REPLICATION,
-    *OF_THE_LOG,
+    *OF_THE_LOG, *OF_TRANSACTIONS,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {each.name: each for each in _ALL}
