@@ -295,6 +295,7 @@ class Node:
         `office` is told when this node begins and ceases to be the root.
         """
         self.group0.office = office
+        self._wiring.partitions.lacks_room = replicas.full_disk.lacks_room
         self._copies.replicate_by(replicas)
         self._decider_copies.replicate_by(replicas)
         self.group0.begin(replicas, term_min)
@@ -455,6 +456,7 @@ class Node:
         """What waits for durability will not get it, and must not wait for ever either."""
         self._copies.stop(str(error))
         self._decider_copies.stop(str(error))
+        self.group0.stop(str(error))
         self.say_goodbye(str(error))
 
     def log_room(self) -> None:
