@@ -506,8 +506,9 @@ class Node:
         """This node decides no more, and nobody knows what comes of the changes on their way."""
         self.taking_over.ceased()
         for origin in waiting:
-            if isinstance(origin, Origin) and origin.connection != HANDED_ON:
+            if isinstance(origin, Origin):
                 self._guarding.forget(origin)
+            if isinstance(origin, Origin) and origin.connection != HANDED_ON:
                 self.preferring.forget(origin)
                 self._wiring.network.send(origin.connection, failure(origin.request, deposed()))
 

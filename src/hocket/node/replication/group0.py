@@ -142,6 +142,8 @@ class Group0:
             for header, body in found.entries:
                 wiring.metadata.replayed(header.kind, header.index, bytes(body))
             self._know_all(found)
+        for header, body in found.entries:
+            wiring.metadata.in_doubt(header.kind, header.index, bytes(body))
 
     def _know_all(self, found: Found) -> None:
         found.entries = []
