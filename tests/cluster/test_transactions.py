@@ -27,7 +27,7 @@ from hocket.model import DECIDERS, DECIDERS_COUNT
 from tests.support.cluster.clients import stored
 from tests.support.cluster.faults import Faults
 from tests.support.cluster.history import Stored
-from tests.support.cluster.processes import Cluster, cluster_in
+from tests.support.cluster.processes import Cluster, cluster_in, wait_for
 from tests.support.cluster.transactor import STEPS, Transactor, prepared_in
 from tests.support.threads import LONG
 
@@ -66,11 +66,15 @@ class Table:
 
     def _decider(self, name: str) -> str:
         """Who leads the decider of this id: whoever has answered last."""
-        self._client.transaction(name, number=0).commit(SECONDS)
         router = self._client._engine.session.router
         assert router is not None
         route = Route(DECIDERS, decider_of(name, DECIDERS_COUNT))
-        return self._names()[router.leader_of(route) or router.first.node_id]
+
+        def found() -> str:
+            self._client.transaction(name, number=0).commit(SECONDS)
+            return router.leader_of(route) or router.first.node_id
+
+        return self._names()[str(wait_for(found, SECONDS))]
 
     def _root(self) -> str:
         """The node that has said last that it leads group 0."""
@@ -83,7 +87,10 @@ class Table:
 
     def _victim(self, kind: str, name: str) -> str:
         if kind == "participant":
-            return self._faults.wait_led()[self.chance.randrange(PARTITIONS)]
+            partition = self.chance.randrange(PARTITIONS)
+            found = wait_for(lambda: self._faults.leaders()[partition], SECONDS)
+            assert isinstance(found, str)
+            return found
         return self._decider(name) if kind == "decider" else self._root()
 
     # --- one cell --------------------------------------------------------------------------------

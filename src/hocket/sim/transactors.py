@@ -22,6 +22,7 @@ from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
     from hocket.client_core.producing.gathering import Gathering
+    from hocket.sim.client import SimLink
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
@@ -66,6 +67,11 @@ class Transactor(Client):
         self._deciding: Deciding | None = None
         super().__init__(site, machine, self.transaction)
         self._later()
+
+    def look_at(self, link: SimLink, frame: frames.Frame) -> None:
+        """A leadership that goes home ends what is open there, and nothing has failed then."""
+        if not isinstance(frame, frames.HandleEnded):
+            super().look_at(link, frame)
 
     @property
     def finished(self) -> bool:
