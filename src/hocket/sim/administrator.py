@@ -139,11 +139,11 @@ class Administrator(Client):
         self._read(thing, wanted)
 
     def _read(self, thing: str, wanted: State) -> None:
-        """What was acknowledged here can be read here."""
+        """What was acknowledged by a link can be read by it: others may be behind."""
         kind, _, name = thing.partition(" ")
         if kind == "topic":
             self._busy = thing
-            link = self.router.first.link
+            link = self.answered_by
             self.ask(topics.describe(name).part(""), partial(self._described, thing, wanted, link))
 
     def _described(
@@ -157,7 +157,7 @@ class Administrator(Client):
             return  # of what was deleted, a node without root cannot say that it is not there
         elif not isinstance(outcome, UnknownTopic):
             raise Unexpected(f"{self.name} was answered {outcome!r} about {thing}")
-        if link != self.router.first.link:  # asked again, and perhaps of a node that is behind
+        if link != self.answered_by:  # asked again, and perhaps of a node that is behind
             self.mended["read elsewhere"] += 1
         elif found != wanted:
             raise Unexpected(

@@ -111,6 +111,7 @@ class Client:
         self.chance = site.scheduler.random(name)
         self.mended: Counter[str] = Counter()  # what the cores put right by themselves
         self.links: dict[int, SimLink] = {}
+        self.answered_by: int | None = None  # the link by which the last answer came
         self.outbox = Outbox(site.scheduler.random(f"client of {name}"))
         self._dialled: dict[int, None] = {}  # sessions that had a link, or tried to
         self._unanswered: dict[tuple[int, int], None] = {}  # session and request: its link was lost
@@ -234,6 +235,7 @@ class Client:
             if frame.request not in link.asked:
                 raise Unexpected(f"{self.name} was answered {frame}, and has not asked that")
             del link.asked[frame.request]
+            self.answered_by = link.number
         if isinstance(frame, frames.Failure | frames.PushRefused):
             self.mended["redirected" if frame.code in _ELSEWHERE else "refused"] += 1
         elif isinstance(frame, frames.HandleEnded):

@@ -26,6 +26,7 @@ from hocket.errors import (
     NoConnection,
     ReplyLost,
     RootAway,
+    UnknownIndex,
     UnknownTopic,
 )
 from hocket.sim.client import Client, Unexpected
@@ -347,7 +348,12 @@ class Worker(Reader):
                 return  # it is asked again
             if isinstance(outcome, HocketError):
                 raise Unexpected(f"{self.name} was answered {outcome!r}")
-            if known == len(self.office.diary):
+            if known != len(self.office.diary):
+                return
+            try:
                 self.office.lag = question.result([outcome])
+            except UnknownIndex:
+                if known:  # else nobody could subscribe yet
+                    raise
 
         self.ask(question.part(""), answered)
