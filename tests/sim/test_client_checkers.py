@@ -131,6 +131,48 @@ class TestWhatIsAckedForGoodIsNotHandedOutAgain:
             checker.at_end()
 
 
+class TestEachMessageThatDiesHasOneDeadLetter:
+    name = "each_message_that_dies_has_one_dead_letter"
+
+    def bury(self, cluster: Cluster, *offsets: int) -> None:
+        headers = [
+            {"hocket-dlq-partition": b"0", "hocket-dlq-offset": b"%d" % offset}
+            for offset in offsets
+        ]
+        story = SimpleNamespace(entries={1: SimpleNamespace(headers=headers)})
+        cluster.copies = SimpleNamespace(
+            story_of=lambda place: story if place == PartitionId("t.dlq", 0) else None
+        )
+        cluster.office.rejects = True
+
+    def test_one_for_each_is_right(self):
+        cluster, checker = made(self.name)
+        self.bury(cluster, 3, 4)
+        cluster.office.rejected = {(0, 3): True, (0, 4): False, (0, 5): False}
+        checker.at_end()
+        assert checker.seen == 1
+
+    @pytest.mark.parametrize(
+        ("letters", "text"),
+        [((), "no dead letter"), ((3, 3), "2 dead letters"), ((3, 9), "1 dead letters")],
+    )
+    def test_none_or_two_or_one_of_another_is_not(self, letters, text):
+        cluster, checker = made(self.name)
+        self.bury(cluster, *letters)
+        cluster.office.rejected = {(0, 3): True}
+        with pytest.raises(Violation, match=text):
+            checker.at_end()
+
+    def test_of_what_is_lost_for_good_none_is_demanded(self):
+        cluster, checker = made(self.name)
+        self.bury(cluster)
+        cluster.office.rejected = {(0, 3): True}
+        cluster.workload.given_up = {PartitionId("t", 0): None}
+        checker.at_end()
+        cluster.office.rejects = False
+        checker.at_end()
+
+
 class TestClientsMendNothingBeforeAnythingFails:
     name = "clients_mend_nothing_before_anything_fails"
 

@@ -99,7 +99,7 @@ class Founder(Client):
         self._found()
 
     def _found(self) -> None:
-        # Workers, of topics with one replica, do not hold retention back.
+        # Of one replica all is kept: who reads a partition through relays would miss something.
         kept_bytes = self.site.options.kept_bytes if self.replicas > 1 else None
         config = TopicConfig(
             partitions=self.site.options.partitions,

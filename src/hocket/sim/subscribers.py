@@ -247,7 +247,10 @@ class Office:
 
     topic: str
     index: str
+    rejects: bool = False  # now and then a worker rejects a message
     diary: list[Entry] = field(default_factory=list)
+    # Messages that somebody has rejected -> he was told that this is for good.
+    rejected: dict[Place, bool] = field(default_factory=dict)
     lag: int | None = None  # as the broker said last, if nothing was handed out since
 
 
@@ -256,7 +259,7 @@ class Worker(Reader):
 
     def __init__(self, site: Site, machine: Machine, office: Office, number: int) -> None:
         self.office = office
-        self._said: list[Place] = []  # acks, since the last commit began
+        self._said: list[Place] = []  # acks and rejects, since the last commit began
         self._mark: tuple[Commit, list[Place]] | None = None  # of a commit that is under way
         self._kept: list[Message] = []  # to be acked with the next commit
         super().__init__(site, machine, f"worker {number} of {office.topic}", office.topic)
@@ -265,6 +268,7 @@ class Worker(Reader):
         options = SubscriptionOptions(
             index=self.office.index, mode="shared", credit_bytes=self.site.options.credit_bytes,
             prefetch=PREFETCH, lease_us=LEASE_US, max_deliveries=DELIVERIES_MAX,
+            hold_retention=self.site.options.kept_bytes is not None,
         )  # fmt: skip
         self._shared = Parted(self.router.first, self.topic, options, self._new_part)
         return self._shared
@@ -301,6 +305,10 @@ class Worker(Reader):
             self._kept.append(message)
         elif fate < 0.9:
             message.nack(self.chance.choice([0, 0.1]))
+        elif fate < 0.93 and self.office.rejects:
+            self.office.rejected.setdefault(place, False)
+            self._said.append(place)
+            message.reject("for no reason")
         # Others lie about until their lease is over.
 
     def _ack(self, message: Message) -> None:
@@ -332,6 +340,8 @@ class Worker(Reader):
             self._said.clear()
         else:
             self.office.diary += (Entry(self.name, place, None) for place in said)
+            for place in self.office.rejected.keys() & set(said):
+                self.office.rejected[place] = True
             self.site.clients_moved = True
         self._mark = None
 

@@ -83,7 +83,7 @@ class Options:
     changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
     raft_entries: int = 8  # of a group, in one message
     subscribers: int = 0  # of each topic, with an index each
-    workers: int = 0  # of each topic with one replica, with one shared index
+    workers: int = 0  # of each topic, with one shared index
     replicas: tuple[int, ...] = ()  # of each topic; one of those that are not named
     holders: int = 0  # machines that may be given replicas
     publishers: int = 0  # of each topic with several replicas: they send single messages

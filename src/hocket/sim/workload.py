@@ -212,8 +212,8 @@ class Workload:
         for number in range(options.subscribers):
             machine = self._readers.choice(site.machines)
             self.subscribers.append(Subscriber(site, machine, topic, number))
-        if options.workers and options.replicas_of(at) == 1:
-            office = Office(topic, "shared")
+        if options.workers:
+            office = Office(topic, "shared", rejects=options.replicas_of(at) > 1)
             self.offices.append(office)
             for number in range(options.workers):
                 machine = self._readers.choice(site.machines)
