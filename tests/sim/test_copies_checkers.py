@@ -10,7 +10,7 @@ import pytest
 from hocket.core.sharing import events as share_events
 from hocket.core.sharing.dispatcher import Dispatcher
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.state import ShareSettings, ShareState
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 from hocket.model import EntryKind, PartitionId
 from hocket.sim.checkers import OF_THE_CLIENTS, OF_THE_COPIES, Violation
 from hocket.sim.checkers.checker import Checker
@@ -32,6 +32,7 @@ class Core:
         self.is_settled = True
         self.dedupe = SimpleNamespace(producers={})
         self.cursors = SimpleNamespace(applied={})
+        self.shares: dict[str, ShareState] = {}
 
 
 class World:
@@ -349,6 +350,17 @@ class TestCopiesThatHaveAppliedTheSame:
         core.dedupe.producers[b"p"] = SimpleNamespace(epoch=1, next_sequence=2)
         with fails(self.name, "n2's copy of t/0 and n0's have applied entry 1"):
             world.move(checker, "n2", **self.state(world, "n2", 1, 1))
+
+    def test_in_shared_indexes_too(self, world):
+        checker = world.checker(self.name)
+        world.commit(b"a")
+        for number, node in enumerate(NODES[:2]):
+            share = ShareState(0)
+            share.apply(ShareChange(counts=[(0, 1, 1 + number)]))
+            world.story.copies[node].replica.machine.core.shares["i"] = share
+        world.move(checker, "n0", **self.state(world, "n0", 1, 1))
+        with fails(self.name, "n1's copy of t/0 and n0's have applied entry 1"):
+            world.move(checker, "n1", **self.state(world, "n1", 1, 1))
 
     def test_apply_nothing_that_is_not_committed(self, world):
         with fails(self.name, "has applied entry 1; committed is 0"):

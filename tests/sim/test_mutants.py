@@ -49,6 +49,8 @@ ALIKE = "copies_that_have_applied_the_same_are_the_same"
 LED = "every_group_is_led_when_faults_are_over"
 STARTS = "log_starts_move_by_committed_entries"
 ACKED = "acknowledged_records_are_at_their_offsets"
+LEASED = "no_message_is_leased_twice"
+BURIED = "each_message_that_dies_has_one_dead_letter"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
 FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
@@ -111,6 +113,11 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "remove_old_records_without_an_entry": ((STARTS,), (12, 13)),
     "tell_durable_before_it_is_synced": ((RAISES, KEPT), (6, 7)),
     "go_on_behind_a_hole": ((RAISES, ALIKE, CHANGED), (7,)),
+    "lease_what_is_not_reserved": ((LEASED,), (1,)),
+    "lease_what_a_former_leader_may_have_leased": ((LEASED,), (1,)),
+    "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),
+    "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
+    "bury_as_another_producer_in_each_term": ((BURIED,), (10,)),
 }
 # An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
@@ -138,6 +145,11 @@ _DAMAGE = {
 }  # fmt: skip
 # In these leaders are cut off, and take what they cannot commit.
 _CUTS = {**_DAMAGE, "faults": ("leader_cut", "slow_disk", "breaks")}
+# In these leaders are killed, cut off and stand still while workers share an index.
+_SHARING = {
+    **_DAMAGE, "faults": ("leader_crash", "leader_stall", "leader_cut", "crash"), "subscribers": 1,
+    "workers": 3,
+}  # fmt: skip
 WORLDS = {
     "do_a_request_twice": _SNAPSHOTS,
     "vote_with_a_damaged_log": _DAMAGE,
@@ -145,6 +157,11 @@ WORLDS = {
     "keep_what_was_proposed": _CUTS,
     "acknowledge_when_stepping_down": _CUTS,
     "lose_what_was_proposed": _CUTS,
+    "lease_what_is_not_reserved": _SHARING,
+    "lease_what_a_former_leader_may_have_leased": _SHARING,
+    "answer_acks_before_they_are_committed": _SHARING,
+    "forget_counts_that_others_have_logged": _SHARING,
+    "bury_as_another_producer_in_each_term": _SHARING,
 }
 
 

@@ -99,7 +99,7 @@ class Founder(Client):
         self._found()
 
     def _found(self) -> None:
-        # Of one replica all is kept: who reads a partition through relays would miss something.
+        # Workers do not hold retention back.
         kept_bytes = self.site.options.kept_bytes if self.replicas > 1 else None
         config = TopicConfig(
             partitions=self.site.options.partitions,

@@ -260,6 +260,7 @@ class Worker(Reader):
     def __init__(self, site: Site, machine: Machine, office: Office, number: int) -> None:
         self.office = office
         self._said: list[Place] = []  # acks and rejects, since the last commit began
+        self._rejected: set[Place] = set()  # of all that it has said
         self._mark: tuple[Commit, list[Place]] | None = None  # of a commit that is under way
         self._kept: list[Message] = []  # to be acked with the next commit
         super().__init__(site, machine, f"worker {number} of {office.topic}", office.topic)
@@ -268,7 +269,6 @@ class Worker(Reader):
         options = SubscriptionOptions(
             index=self.office.index, mode="shared", credit_bytes=self.site.options.credit_bytes,
             prefetch=PREFETCH, lease_us=LEASE_US, max_deliveries=DELIVERIES_MAX,
-            hold_retention=self.site.options.kept_bytes is not None,
         )  # fmt: skip
         self._shared = Parted(self.router.first, self.topic, options, self._new_part)
         return self._shared
@@ -308,11 +308,13 @@ class Worker(Reader):
         elif fate < 0.93 and self.office.rejects:
             self.office.rejected.setdefault(place, False)
             self._said.append(place)
+            self._rejected.add(place)
             message.reject("for no reason")
         # Others lie about until their lease is over.
 
     def _ack(self, message: Message) -> None:
         self._said.append((message.partition, message.offset))
+        self._rejected.discard(self._said[-1])  # it has come again
         message.ack()
 
     def _commit(self) -> None:
@@ -340,7 +342,7 @@ class Worker(Reader):
             self._said.clear()
         else:
             self.office.diary += (Entry(self.name, place, None) for place in said)
-            for place in self.office.rejected.keys() & set(said):
+            for place in self._rejected.intersection(said):
                 self.office.rejected[place] = True
             self.site.clients_moved = True
         self._mark = None

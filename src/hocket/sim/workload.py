@@ -212,8 +212,10 @@ class Workload:
         for number in range(options.subscribers):
             machine = self._readers.choice(site.machines)
             self.subscribers.append(Subscriber(site, machine, topic, number))
-        if options.workers:
-            office = Office(topic, "shared", rejects=options.replicas_of(at) > 1)
+        is_replicated = options.replicas_of(at) > 1
+        # Where older records go, workers would miss some, or keep them for long.
+        if options.workers and not (is_replicated and options.kept_bytes):
+            office = Office(topic, "shared", rejects=is_replicated)
             self.offices.append(office)
             for number in range(options.workers):
                 machine = self._readers.choice(site.machines)

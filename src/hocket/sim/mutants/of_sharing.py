@@ -9,7 +9,6 @@ from hocket.core.sharing import events
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareState
 from hocket.node.background.dead_letters import Unit
-from hocket.node.replication.authority import Authority
 from hocket.node.running.settlements import Settlements
 from hocket.sim.mutants.mutant import Replacements, mutant
 
@@ -40,16 +39,6 @@ def lease_what_a_former_leader_may_have_leased() -> Replacements:
             state.high = high
 
     return [(Leases, "_open", at_once)]
-
-
-@mutant(seeds=60)
-def lease_without_asking_who_leads() -> Replacements:
-    """A leader that stood still, or was cut off, leases as if it knew that it leads."""
-
-    def believe(authority: Authority) -> bool:
-        return authority._may()
-
-    return [(Authority, "holds", believe)]
 
 
 @mutant(seeds=60)
@@ -91,7 +80,6 @@ def bury_as_another_producer_in_each_term() -> Replacements:
 OF_SHARING = (
     lease_what_is_not_reserved,
     lease_what_a_former_leader_may_have_leased,
-    lease_without_asking_who_leads,
     answer_acks_before_they_are_committed,
     forget_counts_that_others_have_logged,
     bury_as_another_producer_in_each_term,
