@@ -173,6 +173,29 @@ class TestEachMessageThatDiesHasOneDeadLetter:
         checker.at_end()
 
 
+class TestMessagesOfAKeyAreHandedOutInOrder:
+    name = "messages_of_a_key_are_handed_out_in_order"
+
+    def test_for_the_first_time(self):
+        cluster, checker = made(self.name)
+        cluster.office.mode = "key_shared"
+        entries = [((0, 0), b"k"), ((0, 2), b"k"), ((0, 1), b"l"), ((0, 0), b"k"), ((1, 0), b"k")]
+        cluster.office.diary += [Entry("a", place, b"v", key) for place, key in entries]
+        cluster.office.diary += [Entry("a", (0, 0), None), Entry("a", (0, 5), b"v", None)]
+        checker.at_end()
+        assert checker.seen == 4
+        cluster.office.diary.append(Entry("b", (0, 1), b"v", b"k"))
+        checker.after_event()  # it is known by another key already
+
+    def test_not_behind_a_later_one(self):
+        cluster, checker = made(self.name)
+        cluster.office.diary += [Entry("a", (0, 2), b"v", b"k"), Entry("b", (0, 1), b"v", b"k")]
+        checker.after_event()  # the index is not shared by key
+        cluster.office.mode = "key_shared"
+        with pytest.raises(Violation, match="b was handed 1 of t/0, and 2, of the same key"):
+            checker.after_event()
+
+
 class TestClientsMendNothingBeforeAnythingFails:
     name = "clients_mend_nothing_before_anything_fails"
 

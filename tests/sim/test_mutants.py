@@ -50,6 +50,7 @@ LED = "every_group_is_led_when_faults_are_over"
 STARTS = "log_starts_move_by_committed_entries"
 ACKED = "acknowledged_records_are_at_their_offsets"
 LEASED = "no_message_is_leased_twice"
+IN_KEYS = "messages_of_a_key_are_handed_out_in_order"
 BURIED = "each_message_that_dies_has_one_dead_letter"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
@@ -118,6 +119,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),
     "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
     "bury_as_another_producer_in_each_term": ((BURIED,), (10,)),
+    "lease_a_key_that_another_one_has": ((IN_KEYS,), (0,)),
 }
 # An administrator that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
@@ -162,6 +164,7 @@ WORLDS = {
     "answer_acks_before_they_are_committed": _SHARING,
     "forget_counts_that_others_have_logged": _SHARING,
     "bury_as_another_producer_in_each_term": _SHARING,
+    "lease_a_key_that_another_one_has": {**_SHARING, "keyed": True},
 }
 
 

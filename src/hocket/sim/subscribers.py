@@ -28,6 +28,7 @@ from hocket.errors import (
     RootAway,
     UnknownTopic,
 )
+from hocket.model import Mode
 from hocket.sim.client import Client, Unexpected
 
 if TYPE_CHECKING:
@@ -239,6 +240,7 @@ class Entry(NamedTuple):
     worker: str
     place: Place
     value: bytes | None
+    key: bytes | None = None
 
 
 @dataclass
@@ -247,6 +249,7 @@ class Office:
 
     topic: str
     index: str
+    mode: Mode = "shared"
     rejects: bool = False  # now and then a worker rejects a message
     diary: list[Entry] = field(default_factory=list)
     # Messages that somebody has rejected -> he was told that this is for good.
@@ -267,8 +270,9 @@ class Worker(Reader):
 
     def _new_core(self) -> Parted[Message, MessageBatch]:
         options = SubscriptionOptions(
-            index=self.office.index, mode="shared", credit_bytes=self.site.options.credit_bytes,
-            prefetch=PREFETCH, lease_us=LEASE_US, max_deliveries=DELIVERIES_MAX,
+            index=self.office.index, mode=self.office.mode, prefetch=PREFETCH,
+            credit_bytes=self.site.options.credit_bytes, lease_us=LEASE_US,
+            max_deliveries=DELIVERIES_MAX,
         )  # fmt: skip
         self._shared = Parted(self.router.first, self.topic, options, self._new_part)
         return self._shared
@@ -297,7 +301,7 @@ class Worker(Reader):
     def _take_over(self, message: Message) -> None:
         place = message.partition, message.offset
         self.office.lag = None
-        self.office.diary.append(Entry(self.name, place, bytes(message.value)))
+        self.office.diary.append(Entry(self.name, place, bytes(message.value), message.key))
         fate = self.chance.random() if self.site.is_safety_phase else 0.0
         if fate < 0.7:
             self._ack(message)

@@ -48,6 +48,9 @@ from hocket.sim.checkers.group_0_has_one_leader_in_a_term import Group0HasOneLea
 from hocket.sim.checkers.log_starts_move_by_committed_entries import LogStartsMoveByCommittedEntries
 from hocket.sim.checkers.logs_agree_where_their_terms_do import LogsAgreeWhereTheirTermsDo
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
+from hocket.sim.checkers.messages_of_a_key_are_handed_out_in_order import (
+    MessagesOfAKeyAreHandedOutInOrder,
+)
 from hocket.sim.checkers.metadata_checker import MetadataChecker, MetadataWatch
 from hocket.sim.checkers.metadata_is_the_same_everywhere import MetadataIsTheSameEverywhere
 from hocket.sim.checkers.no_batch_is_stored_twice import NoBatchIsStoredTwice
@@ -158,6 +161,7 @@ OF_THE_CLIENTS = (
     SubscribersGetEveryMessageInOrder,  # C1
     WhatIsAckedForGoodIsNotHandedOutAgain,  # C3
     EachMessageThatDiesHasOneDeadLetter,  # C4
+    MessagesOfAKeyAreHandedOutInOrder,  # C5
     ClientsMendNothingBeforeAnythingFails,
 )
 CHECKERS: tuple[type[Checker], ...] = (

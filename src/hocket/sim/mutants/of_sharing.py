@@ -6,6 +6,7 @@ from typing import Any
 
 from hocket.core.partition import partition as partition_module
 from hocket.core.sharing import events
+from hocket.core.sharing.keys import Key, KeyOrder
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.state import ShareState
 from hocket.node.background.dead_letters import Unit
@@ -77,10 +78,26 @@ def bury_as_another_producer_in_each_term() -> Replacements:
     return [(Unit, "producer_id", another)]
 
 
+@mutant(seeds=60)
+def lease_a_key_that_another_one_has() -> Replacements:
+    """A key goes to its new owner while the former one has messages of it."""
+    refresh = KeyOrder._refresh
+
+    def at_once(keys: KeyOrder, key: Key) -> None:
+        holders, keys._holders = keys._holders, {}
+        try:
+            refresh(keys, key)
+        finally:
+            keys._holders = holders
+
+    return [(KeyOrder, "_refresh", at_once)]
+
+
 OF_SHARING = (
     lease_what_is_not_reserved,
     lease_what_a_former_leader_may_have_leased,
     answer_acks_before_they_are_committed,
     forget_counts_that_others_have_logged,
     bury_as_another_producer_in_each_term,
+    lease_a_key_that_another_one_has,
 )
