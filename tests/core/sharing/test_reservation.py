@@ -201,6 +201,7 @@ def test_a_lease_that_was_extended_is_waited_for():
     leases.lease([(0, 2)], 0, identity=b"a")
     assert leases.settle(1, "extend", [(0, 1)], now_us=0, duration_us=5 * LEASE_US) == []
     assert leases.settle(1, "extend", [(1, 2)], now_us=0) == []
+    assert leases.all_leases() == [(0, 1, 1, 5 * LEASE_US), (1, 2, 1, LEASE_US)]
     change = leases.take_change()
     assert change is not None
     assert change.extended == [(0, 1, 5 * LEASE_US)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from hocket.core.sharing.maps import LEASED, RUNS_OF
 from hocket.sim.checkers.copies_checker import CopiesChecker
 
 if TYPE_CHECKING:
@@ -64,16 +63,13 @@ class NoMessageIsLeasedTwice(CopiesChecker):
             ]  # fmt: skip
             if not table[offset]:
                 del table[offset]
-        maps = leases._maps
-        for low, high in maps.runs(RUNS_OF[LEASED], maps.start, maps.covered):
-            for offset in range(low, high):
-                holder = maps.holders[offset - maps.base]
-                left_us = maps.deadlines[offset - maps.base] - clock_us
-                identity = identities.get(holder)
-                if identity is None or left_us <= 0:
-                    continue
+        for start, end, holder, deadline in leases.all_leases():
+            identity, left_us = identities.get(holder), deadline - clock_us
+            if identity is None or left_us <= 0:
+                continue
+            lease = Lease(*me, identity, now_us + left_us - SLACK_US)
+            for offset in range(start, end):
                 self.seen += 1
-                lease = Lease(*me, identity, now_us + left_us - SLACK_US)
                 self._compare(copy, offset, table.get(offset, []), lease)
                 table.setdefault(offset, []).append(lease)
 
