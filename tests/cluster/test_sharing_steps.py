@@ -28,7 +28,7 @@ from tests.cluster.test_replication import NAMES, nodes_in, tell
 from tests.support.cluster.clients import buried
 from tests.support.cluster.history import Buried
 from tests.support.cluster.holder import HALF, LEASE_SECONDS, STEPS
-from tests.support.cluster.processes import Cluster
+from tests.support.cluster.processes import Cluster, wait_for
 from tests.support.threads import LONG
 
 COUNT = 20
@@ -69,10 +69,14 @@ class Table:
         self.client = client
         self.kills = 0
 
+    def make_topics(self) -> None:
+        """While all nodes are there: later the root may not know yet that one is back."""
+        for number in range(len(CELLS)):
+            for name in (f"t{number}", f"t{number}.dlq"):
+                self.client.create_topic(name, replication=3)
+
     def cell(self, number: int, step: str, victim: str) -> None:
         topic = f"t{number}"
-        for name in (topic, topic + ".dlq"):
-            self.client.create_topic(name, replication=3)
         with self.client.producer(topic, timeout=PATIENCE) as producer:
             producer.send_many([b"%d" % each for each in range(COUNT)])
             producer.flush(PATIENCE)
@@ -113,12 +117,15 @@ class Table:
             return ""
         of = topic + ".dlq" if victim == "dead letters' leader" else topic
         ids = {self.cluster[name].node: name for name in NAMES[:3]}
-        leader = ids[self.client.describe(of, timeout=PATIENCE).partitions[0].leader]
-        name = leader
+        wait_for(lambda: self._leader(of) in ids, PATIENCE, self.cluster.logs)
+        name = leader = ids[self._leader(of)]
         if victim == "follower":
             name = next(each for each in NAMES[:3] if each != leader)
         self.cluster[name].kill()
         return name
+
+    def _leader(self, topic: str) -> str:
+        return self.client.describe(topic, timeout=PATIENCE).partitions[0].leader
 
     def _rest(self, topic: str, seconds: float = 0.0) -> list[tuple[int, float]]:
         """Take and ack all that comes, for so long, or until nothing is left; with the times."""
@@ -145,6 +152,7 @@ def test_each_step_and_who_dies(tmp_path: Path):
         hocket.connect(cluster[NAMES[0]].url, timeout=PATIENCE) as client,
     ):
         table = Table(cluster, client)
+        table.make_topics()
         for number, (step, victim) in enumerate(CELLS):
             began = time.monotonic()
             table.cell(number, step, victim)

@@ -147,6 +147,15 @@ def test_the_next_leader_withholds_what_was_reserved_for_the_time_of_a_lease():
     assert leases.available() == 97
 
 
+def test_what_comes_later_was_with_nobody():
+    state = ShareState(0, SETTINGS)
+    state.apply(ShareChange(high=100))
+    leases = led(state, end=7)
+    assert leases.lent() == [(0, 7)]
+    leases.advanced(0, 9)
+    assert leases.reserve(1, 5) == [(7, 9)]
+
+
 def test_what_is_behind_is_free_as_soon_as_it_is_reserved():
     state = ShareState(0, SETTINGS)
     state.apply(ShareChange(high=100))
