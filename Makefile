@@ -92,10 +92,10 @@ test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (
 test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients; a minute on two processors
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(QUICK:%=test-%)
 
-test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, and secrets looked for wherever Spark shows options
-	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py $(PYTEST_ARGS)
+test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and a node of three killed
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py $(PYTEST_ARGS)
 
-test-spark-kills: $(VENV)/dev.stamp  ## kill -9 of Spark and of the broker at every stage; 64 kills, half an hour
+test-spark-kills: $(VENV)/dev.stamp  ## kill -9 of Spark, of the broker and of a leader's node at every stage; 96 kills, an hour
 	@$(BIN)/python -m tests.spark.kills
 
 test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over

@@ -6,7 +6,6 @@ One round by default; ten, under load, with HOCKET_STRESS=long (make test-cluste
 from __future__ import annotations
 
 import random
-import re
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ from hocket.core.transactions.messages import decider_of
 from hocket.model import DECIDERS_COUNT
 from tests.support.cluster.clients import TOPICS, Clients, stored
 from tests.support.cluster.history import check
-from tests.support.cluster.processes import Cluster, cluster_in, wait_for
+from tests.support.cluster.processes import Cluster, cluster_in, wait_until_three_keep_each
 from tests.support.threads import LONG
 
 SECONDS = 60.0
@@ -62,14 +61,6 @@ class Transactions:
             for event in stored(client, [self._topic]):
                 found[event.partition].append(event.value)  # type: ignore[union-attr]
         assert found == self.expected
-
-
-def wait_until_three_keep_each(cluster: Cluster) -> None:
-    def grown() -> set[str]:
-        said = "".join(each.said() for each in cluster.all.values())
-        return set(re.findall(r"group (\d+) is kept by", said))
-
-    wait_for(lambda: len(grown()) == DECIDERS_COUNT, SECONDS, lambda: (grown(), cluster.logs()))
 
 
 def led_by_others(cluster: Cluster, topic: str, victim: str) -> list[int]:

@@ -165,6 +165,7 @@ def some(count: int, kinds: Sequence[Kind]) -> list[Kind]:
 SLICE = (
     Faults.leader_killed, Faults.stranger_speaks, Faults.all_killed, Faults.follower_killed,
 )  # fmt: skip
+FULL = [Faults.follower_full, Faults.leader_full] * 6
 OF_FIVE = (*DEATHS, Faults.two_killed)
 
 
@@ -199,14 +200,14 @@ def test_nothing_acknowledged_is_lost_whatever_befalls_nodes(
 
 @pytest.mark.skipif(not LONG, reason="minutes long: make test-cluster")
 @pytest.mark.timeout(600)
-def test_a_full_disk_of_a_follower_stops_nobody(tmp_path: Path):
+def test_a_full_disk_stops_nobody(tmp_path: Path):
     if not has_mounts(tmp_path):
         pytest.skip("needs disks of its own: root, and tmpfs")
     with ExitStack() as mounted:
         disks = {
             name: mounted.enter_context(small_disk(tmp_path / "nodes" / name)) for name in NAMES[:3]
         }
-        endure(tmp_path, 3, 3, [Faults.follower_full] * 6, disks=disks, partitions=1)
+        endure(tmp_path, 3, 3, FULL, disks=disks, partitions=1)
 
 
 # --- the comparison of files can fail ------------------------------------------------------------

@@ -9,7 +9,8 @@ import pytest
 from hocket.spark import java
 from tests.spark.kills import stages
 from tests.spark.kills.checking import compare, expected
-from tests.spark.kills.stages import BROKER, DRIVER, STAGES, VICTIMS
+from tests.spark.kills.stages import BROKER, DRIVER, LEADER, STAGES, VICTIMS
+from tests.support.threads import LONG
 
 if TYPE_CHECKING:
     from tests.spark.kills.harness import Kill
@@ -35,6 +36,21 @@ def test_a_job_that_is_killed_and_whose_broker_is_killed_writes_everything_once(
     assert [(kill.stage, kill.victim) for kill in job.kills] == list(PLAN)
     assert job.lives >= 2
     assert job.control.failures() > 0, "no task was made to fail"
+
+
+@pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long (make test-spark-long)")
+@pytest.mark.timeout(600)
+def test_a_job_goes_on_with_two_nodes_of_three_and_writes_everything_once(tmp_path):
+    if problem := java.problem():
+        pytest.skip(problem)
+    from tests.spark.kills.harness import Run
+
+    with Run(tmp_path / "run", "map", replicated=True) as job:
+        for stage in (stages.PLANNING, stages.TASK, stages.ASKED, stages.DECIDED):
+            job.kill(stage, LEADER)
+        verdict = job.finish()
+    assert verdict.is_exact, str(verdict)
+    assert job.lives == 1, "it has ended meanwhile"
 
 
 # --- the checker can fail -------------------------------------------------------------------------

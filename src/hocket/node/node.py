@@ -295,6 +295,7 @@ class Node:
         `office` is told when this node begins and ceases to be the root.
         """
         self.group0.office = office
+        self._wiring.partitions.lacks_room = replicas.full_disk.lacks_room
         self._copies.replicate_by(replicas)
         self._decider_copies.replicate_by(replicas)
         self.group0.begin(replicas, term_min)
@@ -455,6 +456,7 @@ class Node:
         """What waits for durability will not get it, and must not wait for ever either."""
         self._copies.stop(str(error))
         self._decider_copies.stop(str(error))
+        self.group0.stop(str(error))
         self.say_goodbye(str(error))
 
     def log_room(self) -> None:
@@ -504,8 +506,9 @@ class Node:
         """This node decides no more, and nobody knows what comes of the changes on their way."""
         self.taking_over.ceased()
         for origin in waiting:
-            if isinstance(origin, Origin) and origin.connection != HANDED_ON:
+            if isinstance(origin, Origin):
                 self._guarding.forget(origin)
+            if isinstance(origin, Origin) and origin.connection != HANDED_ON:
                 self.preferring.forget(origin)
                 self._wiring.network.send(origin.connection, failure(origin.request, deposed()))
 

@@ -586,3 +586,74 @@ def test_a_state_that_replaces_another_is_told_as_changes():
     assert before.snapshot() == after.snapshot()
     assert before.leading.users == before.committed.users
     assert before.replace(index, state) == []
+
+
+# --- entries that may be committed ---------------------------------------------------------------
+
+
+def in_doubt(access: Access, *changes: Change) -> Access:
+    """Started again from this state, with these entries behind it in the log."""
+    again = Access()
+    again.restore(*access.snapshot())
+    for change in changes:
+        again.in_doubt(change.encode())
+    return again
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("removeGrant", "role", grant=Grant("publish", "orders")),
+        Change("deleteRole", "role"),
+        Change("setRoles", "bob", ()),
+        Change("deleteUser", "bob"),
+        Change("setToken", "bob", token_hash="another"),
+    ],
+)
+def test_what_an_entry_in_doubt_takes_away_is_not_in_force(change: Change):
+    access = in_doubt(with_bob(("publish", "orders")), change)
+    assert not access.decide("bob", "publish", "orders").allowed
+    assert not access.has_grant("bob", "orders")
+    assert access.decide("ann", "publish", "orders").allowed
+    # And no later one gives it back, which may be one of those that never were committed.
+    access.in_doubt(create("bob", "role").encode())
+    access.in_doubt(Change("createRole", "role").encode())
+    access.in_doubt(granted("role", "publish", "orders").encode())
+    assert not access.decide("bob", "publish", "orders").allowed
+    access.no_doubt()
+    assert access.decide("bob", "publish", "orders").allowed
+    assert access.in_force is access.committed
+
+
+def test_what_an_entry_in_doubt_gives_is_in_force_when_it_is_committed():
+    more = granted("role", "subscribe", "orders")
+    access = in_doubt(with_bob(("publish", "orders")), more)
+    assert not access.decide("bob", "subscribe", "orders").allowed
+    access.applied(access.applied_index + 1, more.encode(), None)
+    assert not access.decide("bob", "subscribe", "orders").allowed
+    access.no_doubt()
+    assert access.decide("bob", "subscribe", "orders").allowed
+
+
+def test_another_entry_in_the_place_of_one_in_doubt_counts_at_once():
+    access = in_doubt(with_bob(("publish", "orders")), create("eve"))
+    assert access.decide("bob", "publish", "orders").allowed
+    access.applied(access.applied_index + 1, Change("deleteUser", "bob").encode(), None)
+    assert not access.decide("bob", "publish", "orders").allowed
+
+
+def test_a_state_counts_at_once_while_entries_are_in_doubt():
+    access = in_doubt(with_bob(("publish", "orders")), create("eve"))
+    access.replace(20, with_admin().snapshot()[1])
+    assert not access.decide("bob", "publish", "orders").allowed
+
+
+def test_access_that_may_be_on_lets_nobody_in():
+    access = in_doubt(Access(), create("ann", "admin"))
+    assert access.is_on
+    for user in ("", "ann"):
+        refused = access.decide(user, "publish", "orders")
+        assert not refused.allowed
+        assert "does not know yet who its users are" in refused.reason
+    access.no_doubt()
+    assert not access.is_on

@@ -1,6 +1,9 @@
 """All stages, all victims, all shapes: the table of kills.
 
-python -m tests.spark.kills [--shapes map,update] [--folder DIR] [--results DIR]
+python -m tests.spark.kills [--shapes map,update] [--part PART] [--folder DIR] [--results DIR]
+
+The parts are `alone`, with one broker, and `replicated`, with three nodes. Of the part that is not
+run, what was seen when it was run last stays in the results.
 """
 
 from __future__ import annotations
@@ -18,15 +21,19 @@ from hocket.spark import java
 from tests.spark.kills import speculation
 from tests.spark.kills.harness import ROOT, Kill, Run
 from tests.spark.kills.probe import NUMBER_CHANGES
-from tests.spark.kills.stages import AFTER, BROKER, DRIVER, STAGES
+from tests.spark.kills.stages import AFTER, BROKER, DRIVER, LEADER, STAGES
 from tests.spark.kills.table import as_markdown, empty_stages
 
 SHAPES = ("map", "shuffle", "stateful", "update")
+ALONE, REPLICATED = "alone", "replicated"
+# Of each stage the broker first, since the job outlives that, then the driver.
+VICTIMS = {ALONE: (BROKER, DRIVER), REPLICATED: (LEADER,)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--part", choices=tuple(VICTIMS))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--results", type=Path, default=ROOT / "docs" / "internals")
     parser.add_argument("--without-speculation", action="store_true")
@@ -38,12 +45,18 @@ def main() -> int:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="hocket-kills-"))
     kills: list[Kill] = []
     lines: list[str] = []
-    for shape in arguments.shapes.split(","):
-        kills += run(folder / shape, shape, lines)
-    plant(folder / "planted", lines)
-    if not arguments.without_speculation:
-        lines.append(speculation.run(folder / "speculation"))
-        say(lines[-1])
+    parts = (arguments.part,) if arguments.part else tuple(VICTIMS)
+    for part in parts:
+        for shape in arguments.shapes.split(","):
+            kills += run(folder / part / shape, shape, part, lines)
+    if ALONE in parts:
+        plant(folder / "planted", lines)
+        if not arguments.without_speculation:
+            lines.append(speculation.run(folder / "speculation"))
+            say(lines[-1])
+    for part in VICTIMS:
+        if part not in parts:
+            recall(arguments.results, part, kills, lines)
     table = as_markdown(kills)
     say(table)
     missing = empty_stages(kills)
@@ -55,12 +68,12 @@ def main() -> int:
     return 0
 
 
-def run(folder: Path, shape: str, lines: list[str]) -> list[Kill]:
-    """Of each stage the broker first, since the job outlives that, then the driver."""
+def run(folder: Path, shape: str, part: str, lines: list[str]) -> list[Kill]:
     began = time.monotonic()
-    with Run(folder, shape) as job:
+    where = "" if part == ALONE else f", {part}"
+    with Run(folder, shape, replicated=part == REPLICATED) as job:
         for stage in STAGES:
-            for victim in (BROKER, DRIVER):
+            for victim in VICTIMS[part]:
                 job.kill(stage, victim)
                 say(f"{time.monotonic() - began:6.1f} s  {shape}: {victim} killed, {stage}")
         verdict = job.finish()
@@ -68,11 +81,18 @@ def run(folder: Path, shape: str, lines: list[str]) -> list[Kill]:
     assert verdict.is_exact, f"{shape}: {verdict}"
     assert failures, "no task was made to fail"
     lines.append(
-        f"{shape}: {len(job.kills)} kills, {job.lives} lives of the job "
+        f"{shape}{where}: {len(job.kills)} kills, {job.lives} lives of the job "
         f"({job.ended_by_itself} ended by themselves), {failures} tasks made to fail; {verdict}"
     )
     say(f"{time.monotonic() - began:6.1f} s  {lines[-1]}")
     return job.kills
+
+
+def recall(folder: Path, part: str, kills: list[Kill], lines: list[str]) -> None:
+    """What was seen when this part was run last."""
+    known = json.loads((folder / "spark_kills.json").read_text())
+    kills += (each for each in (Kill(**k) for k in known["kills"]) if each.victim in VICTIMS[part])
+    lines += (each for each in known["results"] if (f", {REPLICATED}: " in each) != (part == ALONE))
 
 
 def plant(folder: Path, lines: list[str]) -> None:
@@ -87,10 +107,12 @@ def plant(folder: Path, lines: list[str]) -> None:
 
 
 def save(folder: Path, table: str, kills: list[Kill], lines: list[str]) -> None:
+    lines.sort(key=lambda line: f", {REPLICATED}: " in line)
     text = "\n".join(f"- {line}" for line in lines)
     heading = (
         "# Spark: where it was killed\n\n"
-        "Written by `make test-spark-kills`; see [inside](spark.md).\n"
+        "Written by `make test-spark-kills`; see [inside](spark.md). One broker, and three nodes\n"
+        "with three replicas, are two parts; of each this is what was seen when it was run last.\n"
     )
     (folder / "spark_kills.md").write_text(f"{heading}\n{table}\n{text}\n")
     results = {"kills": [asdict(kill) for kill in kills], "results": lines}

@@ -1,4 +1,4 @@
-"""A job of one shape, its broker and its kills, and at the end the judgement of its output."""
+"""A job of one shape, its brokers, its kills, and at the end the judgement of its output."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import hocket
 from hocket import Client
 from hocket.spark.offsets import from_json
 from tests.spark.kills import stages
+from tests.spark.kills.brokers import OneBroker, ThreeNodes
 from tests.spark.kills.checking import Ends, Input, Values, Verdict, compare, expected
 from tests.spark.kills.control import Control
 from tests.spark.kills.processes import Session
-from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +50,7 @@ class Run:
         *,
         planted: str = "",
         slow: bool = False,
+        replicated: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         folder.mkdir(parents=True)
@@ -60,7 +60,8 @@ class Run:
         self.shape = shape
         self.planted = planted
         self.control = Control(folder / "control")
-        self.server = ServerProcess(folder / "data")
+        self.brokers: OneBroker | ThreeNodes
+        self.brokers = ThreeNodes(folder) if replicated else OneBroker(folder)
         self.checkpoint = folder / "checkpoint"
         self.log = folder / "job.log"
         self.kills: list[Kill] = []
@@ -70,13 +71,17 @@ class Run:
         self._fed = 0
 
     def __enter__(self) -> Run:
-        self.server.start()
+        self.brokers.start()
         with self._client() as client:
-            client.create_topic(INPUT, partitions=PARTITIONS)
-            client.create_topic(OUTPUT, partitions=PARTITIONS)
+            for topic in (INPUT, OUTPUT):
+                client.create_topic(
+                    topic, partitions=PARTITIONS, replication=self.brokers.replication
+                )
+        if isinstance(self.brokers, ThreeNodes):
+            self.brokers.know(INPUT, OUTPUT)
         config = {
             "shape": self.shape,
-            "servers": self._url,
+            "servers": self.brokers.servers,
             "input": INPUT,
             "output": OUTPUT,
             "checkpoint": str(self.checkpoint),
@@ -89,15 +94,10 @@ class Run:
     def __exit__(self, *_error: object) -> None:
         if self.job is not None and not self.job.has_ended():
             self.job.kill()
-        if self.server.process is not None:
-            self.server.kill()
-
-    @property
-    def _url(self) -> str:
-        return f"hocket://127.0.0.1:{self.server.port}"
+        self.brokers.close()
 
     def _client(self) -> Client:
-        return hocket.connect(self._url)
+        return self.brokers.client()
 
     # --- disturbing -------------------------------------------------------------------------------
 
@@ -114,11 +114,29 @@ class Run:
         assert self.job is not None
         if victim == stages.DRIVER:
             self.job.kill()
+        elif victim == stages.LEADER:
+            self._kill_leader(stage)
         else:
-            self.server.kill()
+            assert isinstance(self.brokers, OneBroker)
+            self.brokers.kill()
             self.control.release(stage)  # so that the job meets a broker that is not there
-            self.server.start()
+            self.brokers.start()
         self.kills.append(Kill(self.shape, stage, victim))
+
+    def _kill_leader(self, stage: str) -> None:
+        """It comes back when Spark has done without it what it was about to do, and the rest."""
+        assert isinstance(self.brokers, ThreeNodes)
+        reads = stage in (stages.ASKING, stages.PLANNING)
+        done = len(_numbers(self.checkpoint / "commits"))
+        self.brokers.kill_leader(INPUT if reads else OUTPUT)
+        self.control.release(stage)
+
+        def has_gone_on() -> bool:
+            is_more = len(_numbers(self.checkpoint / "commits")) > done
+            return is_more and self._nothing_to_be_done_again()
+
+        self._keep_running_until(has_gone_on, "Spark goes on without a node")
+        self.brokers.bring_back()
 
     def _nothing_to_be_done_again(self) -> bool:
         """Spark has committed every batch that it has begun."""

@@ -15,4 +15,5 @@ STAGES = (ASKING, PLANNING, TASK, PREPARED, BEFORE, ASKED, DECIDED, AFTER)
 
 DRIVER = "driver and JVM"
 BROKER = "broker"
-VICTIMS = (DRIVER, BROKER)
+LEADER = "the leader's node"  # of three, which keep three replicas of everything
+VICTIMS = (DRIVER, BROKER, LEADER)

@@ -183,6 +183,13 @@ class Faults:
         """Of a topic with one partition, so that it leads nothing; nor is it the root."""
         leader = self._leader()
         name = self.chance.choice([n for n in self.names[1:] if n != leader])
+        return self._fill(name)
+
+    def leader_full(self) -> Fault:
+        """It hands its leadership over, and so does the root if it is that."""
+        return self._fill(self._leader())
+
+    def _fill(self, name: str) -> Fault:
         self.disks[name].fill()
         yield
         time.sleep(SILENCE_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import hocket
 from hocket import Client
 from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
 from hocket.errors import HocketError
+from hocket.model import DECIDERS_COUNT
 from tests.support.cli import HOCKET, environment
 
 READY_SECONDS = 60.0
@@ -238,6 +240,16 @@ def wait_for(
             return found
         assert monotonic() < deadline, f"not so after {seconds} s: {why()}"
         sleep(LOOK_SECONDS)
+
+
+def wait_until_three_keep_each(cluster: Cluster, seconds: float = 60.0) -> None:
+    """Each decider of transactions; a cluster of fewer nodes has one copy of each."""
+
+    def grown() -> set[str]:
+        said = "".join(each.said() for each in cluster.all.values())
+        return set(re.findall(r"group (\d+) is kept by", said))
+
+    wait_for(lambda: len(grown()) == DECIDERS_COUNT, seconds, lambda: (grown(), cluster.logs()))
 
 
 def owner_of(position: int, ring: RingDescription) -> str:

@@ -38,8 +38,6 @@ T = TypeVar("T")
 
 
 class AioEngine(Driver):
-    is_inherited = False  # this process is a child, and the client its parent's: see `forked`
-
     def __init__(
         self,
         connector: Connector,
@@ -69,10 +67,16 @@ class AioEngine(Driver):
         if now_us >= self._wall_due_us:
             self.look_at_the_wall(now_us)
         try:
-            return act()
-        finally:
-            if outbox.effects:
-                self.carry_out()
+            try:
+                return act()
+            finally:
+                if outbox.effects:
+                    self.carry_out()
+        except Exception:
+            raise
+        except BaseException as error:
+            self.interrupt(error)
+            raise
 
     # --- beginning and end -----------------------------------------------------------------------
 
@@ -177,7 +181,7 @@ class AioEngine(Driver):
 
     def forked(self) -> None:
         """Whatever waits or touches a core is refused from now on."""
-        self.is_inherited = True
+        self.refuses = True
         leaving.ended(self)
         self.router.forked(forking.wrong_process())
         self._connector.forked()

@@ -2,7 +2,9 @@
 
 Rule 1: one thread at a time is in a turn. The engine sees to that, by its lock or by its loop.
 Rule 2: effects are carried out in their order, within the turn, each taken out of the outbox first.
-So if an interrupt (KeyboardInterrupt) comes between two effects, the next turn goes on with them.
+An interrupt (KeyboardInterrupt) that comes within a turn leaves the cores in a state that nobody
+knows. So it ends the client (`interrupt`), and every later call says so. Most interrupts come while
+a thread waits, and that is no turn.
 Rule 3: bytes leave after the turn: `links` are flushed by whoever had it, without the lock.
 """
 
@@ -31,7 +33,7 @@ from hocket.client_core.outbox import (
 )
 from hocket.client_core.session.router import Router
 from hocket.client_core.session.session import Session
-from hocket.errors import HocketError
+from hocket.errors import Closed, HocketError
 from hocket.frames import Frame
 
 if TYPE_CHECKING:
@@ -75,6 +77,8 @@ class LinkEnd:
 class Driver(ABC):
     """Carries out what the cores of one client want done."""
 
+    refuses = False  # whatever is asked: this is a forked child, or a turn was interrupted
+
     def __init__(
         self,
         connector: Connector,
@@ -100,6 +104,7 @@ class Driver(ABC):
             token=token,
         )
         self.session = self.router.first
+        self.interrupted: Closed | None = None  # what every call hears since then
         self.links: tuple[Link, ...] = ()  # replaced and never changed: any thread may walk it
         self._connector = connector
         self._ends: dict[int, LinkEnd] = {}  # of the links that are open or being opened
@@ -158,6 +163,28 @@ class Driver(ABC):
     def tell_lost(self, end: LinkEnd, error: HocketError) -> None:
         self._forget(end.number)
         end.session.link_lost(end.number, error)
+
+    def interrupt(self, cause: BaseException) -> None:
+        """A signal handler has raised this in the middle of a turn, which goes on nowhere."""
+        if self.interrupted is not None:
+            return
+        error = Closed(
+            f"{type(cause).__name__} came while this client was at work, and has ended it: open a "
+            "new one. What was sent and not acknowledged may have been stored, or not"
+        )
+        error.may_have_happened = True
+        self.interrupted, self.refuses = error, True
+        ends = list(self._ends.values())
+        try:
+            self.router.close(error)
+            self.carry_out()
+        except Exception:
+            log.debug("what was interrupted could not be closed in order", exc_info=True)
+        finally:
+            self.router.forked(error)  # it refuses, in whatever state it is
+            for end in ends:
+                if end.link is not None:
+                    end.link.close()
 
     def run_due(self) -> None:
         for timer in self.timers.due():

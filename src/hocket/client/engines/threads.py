@@ -23,6 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
 from hocket.client_core.outbox import Reply, WakeUps
-from hocket.client_core.session.answers import closed
+from hocket.client_core.session.answers import again, closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
 from hocket.errors import HocketError
@@ -46,8 +47,6 @@ T = TypeVar("T")
 
 
 class Engine(Driver):
-    is_inherited = False  # this process is a child, and the client its parent's: see `forked`
-
     def __init__(
         self,
         connector: Connector,
@@ -64,6 +63,7 @@ class Engine(Driver):
         self._lock = threading.Lock()
         self._jobs: deque[Callable[[], None]] = deque()
         self._inbox: deque[tuple[LinkEnd, Sequence[tuple[Frame, memoryview]]]] = deque()
+        self._parked: set[Callable[[], None]] = set()  # the signals of threads that wait
         self._stopped = False
         self._abandoned_until: float | None = None  # set when nobody holds the client any more
         self._last: Callable[[], None] | None = None
@@ -77,7 +77,13 @@ class Engine(Driver):
     # --- the lock --------------------------------------------------------------------------------
 
     def do(self, act: Callable[[], T]) -> T:
-        """What `act` returns, which is called with the lock held: a turn of the cores.
+        """What `act` returns, which is called with the lock held: a turn of the cores."""
+        if self.interrupted is not None:
+            raise again(self.interrupted)
+        return self._do(act)
+
+    def _do(self, act: Callable[[], T]) -> T:
+        """`do` for the client's own threads, which go on to their end also if it was interrupted.
 
         The `with` stands on the lock itself since only then no exception of a
         signal handler (KeyboardInterrupt) can come between taking the lock and being sure to
@@ -95,10 +101,24 @@ class Engine(Driver):
         if now_us >= self._wall_due_us:
             self.look_at_the_wall(now_us)
         try:
-            return act()
-        finally:
-            if outbox.effects:
-                self.carry_out()
+            try:
+                return act()
+            finally:
+                if outbox.effects:
+                    self.carry_out()
+        except Exception:
+            raise
+        except BaseException as error:
+            self.interrupt(error)
+            raise
+
+    def interrupt(self, cause: BaseException) -> None:
+        super().interrupt(cause)
+        self._stopped = True
+        self._alarm.set()
+        for wake in list(self._parked):
+            with suppress(RuntimeError):  # it was given already
+                wake()
 
     def _flush(self) -> None:
         """Write what the cores have sent; called without the lock, by whoever just had it."""
@@ -143,7 +163,7 @@ class Engine(Driver):
     def stop(self, error: HocketError) -> None:
         """Close the session and its link, and end the threads."""
         leaving.ended(self)
-        self.do(partial(self.router.close, error))
+        self._do(partial(self.router.close, error))
         self._stopped = True
         self._alarm.set()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
@@ -162,7 +182,7 @@ class Engine(Driver):
     def _run(self) -> None:
         while True:
             self._alarm.clear()
-            delay = self.do(self._run_due)
+            delay = self._do(self._run_due)
             while self._jobs:
                 self._run_job(self._jobs.popleft())
             if self._stopped or self._is_abandoned_and_done():
@@ -173,7 +193,7 @@ class Engine(Driver):
                     timeouts.ABANDONED_LOOK_SECONDS, seconds or timeouts.ABANDONED_LOOK_SECONDS
                 )
             self._alarm.wait(seconds)
-        self.do(partial(self.router.close, closed("the client")))
+        self._do(partial(self.router.close, closed("the client")))
         self._connector.close()
         leaving.ended(self)
         while self._jobs:
@@ -184,9 +204,9 @@ class Engine(Driver):
     def _is_abandoned_and_done(self) -> bool:
         if self._abandoned_until is None:
             return False
-        if not self.do(self._departure.step) and time.monotonic() < self._abandoned_until:
+        if not self._do(self._departure.step) and time.monotonic() < self._abandoned_until:
             return False
-        for line in self.do(self._departure.lines):
+        for line in self._do(self._departure.lines):
             log.warning("a client was dropped without being closed: %s", line)
         return True
 
@@ -196,22 +216,22 @@ class Engine(Driver):
         """Nothing to do: the client's thread works for as long as the process does."""
 
     def leave(self) -> bool:
-        return self.do(self._leave)
+        return self._do(self._leave)
 
     def _leave(self) -> bool:
         self.run_due()  # the client's thread may be busy with a link by then
         return self._departure.step()
 
     def remains(self) -> list[str]:
-        return self.do(self._departure.lines)
+        return self._do(self._departure.lines)
 
     def forked(self) -> None:
         """Whatever needs the lock, and so everything that waits, is refused from now on."""
-        self.is_inherited = True
+        self.refuses = True
         leaving.ended(self)
         self.router.forked(forking.wrong_process())
         self._connector.forked()
-        self.do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
+        self.do = self._do = self.wait_for = self.check_process = forking.refuse  # type: ignore[method-assign]
 
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child."""
@@ -245,10 +265,10 @@ class Engine(Driver):
     # --- links (see link.LinkOwner) ---------------------------------------------------------------
 
     def opened(self, end: LinkEnd) -> None:
-        self.do(partial(self.tell_opened, end))
+        self._do(partial(self.tell_opened, end))
 
     def received(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        self.do(partial(self.tell_received, end, frames))
+        self._do(partial(self.tell_received, end, frames))
 
     def received_outside(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For a thread that must not wait for our lock: the thread that has it reads the inbox."""
@@ -256,7 +276,7 @@ class Engine(Driver):
         self._flush()  # which reads the inbox if nobody has the lock
 
     def lost(self, end: LinkEnd, error: HocketError) -> None:
-        self.do(partial(self._lose, end, error))
+        self._do(partial(self._lose, end, error))
 
     def lost_outside(self, end: LinkEnd, error: HocketError) -> None:
         self.lost(end, error)
@@ -293,6 +313,8 @@ class Engine(Driver):
 
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
+            if self.interrupted is not None:
+                raise again(self.interrupted)
             if is_reply and (found := ready()) is not None:
                 return found  # without the lock, which whoever woke us may still have
             signal = threading.Lock()
@@ -304,6 +326,7 @@ class Engine(Driver):
                     if found is not None:
                         return found
                     wake_ups.add(wake)
+                    self._parked.add(wake)
             finally:
                 self._flush()
             left = -1.0 if deadline is None else deadline - time.monotonic()
@@ -313,8 +336,9 @@ class Engine(Driver):
                     timeout=min(left, threading.TIMEOUT_MAX)
                 )
             finally:
+                self._parked.discard(wake)
                 if not woken:
-                    self.do(partial(wake_ups.discard, wake))
+                    self._do(partial(wake_ups.discard, wake))
             if not woken:
                 return self.do(last_look)
 
@@ -364,6 +388,6 @@ class Engine(Driver):
                 for asking, reply in asked
             ]
         except BaseException:
-            self.do(cancel)
+            self._do(cancel)
             raise
         return outcomes(calls, answers)

@@ -30,7 +30,6 @@ from hocket.errors import (
     UnknownIndex,
     UnknownTopic,
     WrongKind,
-    WrongProcess,
     WrongType,
 )
 from hocket.frames import Frame
@@ -162,7 +161,7 @@ class TopicsReader(Joined[M, B, TopicReader[M, B]]):
     def remains(self) -> str:
         return ""  # the readers answer for themselves
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.failure, self.commits_only = error, False
         self.inbound.ready = iter(())
 

@@ -29,7 +29,6 @@ from hocket.errors import (
     ProtocolError,
     ReplyLost,
     UnknownTopic,
-    WrongProcess,
 )
 from hocket.frames import Frame
 from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
@@ -78,7 +77,7 @@ class Whole(Protocol):
     def failed(self, part: Any) -> None:
         """It has a `failure` now, but may have messages to hand out before that."""
 
-    def forked(self, error: WrongProcess) -> None: ...
+    def forked(self, error: HocketError) -> None: ...
 
 
 class Attachment(ABC):
@@ -364,7 +363,7 @@ class Attachment(ABC):
     def remains(self) -> str: ...
 
     @abstractmethod
-    def forked(self, error: WrongProcess) -> None: ...
+    def forked(self, error: HocketError) -> None: ...
 
     def _unsent(self, count: int) -> str:
         what = f"{count} acknowledgement{'s' if count > 1 else ''}"

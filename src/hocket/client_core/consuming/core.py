@@ -34,7 +34,6 @@ from hocket.errors import (
     ReplyLost,
     UnknownHandle,
     WrongKind,
-    WrongProcess,
     from_code,
     unreadable,
 )
@@ -443,7 +442,7 @@ class SubscriptionCore(Attachment):
             progress.gather_acks()
         return self._unsent(self._uncommitted())
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.failure, self.commits_only, self._handle = error, False, None
         self.inbound.ready = iter(())
         for progress in self._all_progress():

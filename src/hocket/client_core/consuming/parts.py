@@ -31,7 +31,6 @@ from hocket.errors import (
     UnknownIndex,
     UnknownPartition,
     UnknownTopic,
-    WrongProcess,
 )
 from hocket.model import Start
 
@@ -330,7 +329,7 @@ class Parted(Joined[M, B, Part[M, B]]):
     def _leave_ended(self) -> None:
         """Parts say so themselves."""
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.failure, self.commits_only = error, False
         self.inbound.ready = iter(())
 

@@ -48,7 +48,6 @@ from hocket.errors import (
     Timeout,
     UnknownPartition,
     UnknownProducer,
-    WrongProcess,
     WrongVersion,
     from_code,
 )
@@ -92,7 +91,7 @@ class Producing(Protocol):
 
     def end(self, error: HocketError) -> None: ...
 
-    def forked(self, error: WrongProcess) -> None: ...
+    def forked(self, error: HocketError) -> None: ...
 
 
 class Pusher:
@@ -172,7 +171,7 @@ class Pusher:
     def remains(self) -> str:
         return self.producer.remains_of(self)
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.producer.forked(error)
 
     def end(self, error: HocketError) -> None:

@@ -17,7 +17,7 @@ from hocket.client_core.producing.delivery import Pusher
 from hocket.client_core.producing.fates import Fates, ProducerOptions, Settle
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.session.session import Route, Routing, Session
-from hocket.errors import HocketError, StorageFull, WrongProcess
+from hocket.errors import HocketError, StorageFull
 from hocket.model import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX
 
 FRAMING_BYTES = 1024  # an entry adds less than this to its records
@@ -120,7 +120,7 @@ class Placing(Fates):
     def _fail_gathered(self, gathering: Gathering, error: HocketError) -> None:
         """Report records that are not part of a batch yet as failed, too."""
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.failure = error
         for gathering in self.gatherings:
             gathering.close()

@@ -38,7 +38,6 @@ from hocket.errors import (
     OutOfRange,
     ProtocolError,
     SeveralNodes,
-    WrongProcess,
 )
 from hocket.frames import FindLeaders, Frame, LeadersAre, Welcome, unpacked
 from hocket.model import SECOND_US
@@ -404,7 +403,7 @@ class Router:
     def close(self, error: HocketError) -> None:
         self.first.close(error)
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         for session in self.sessions.values():
             session.forked(error)
 

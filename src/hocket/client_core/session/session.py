@@ -39,7 +39,6 @@ from hocket.errors import (
     ReplyLost,
     SeveralNodes,
     TooManyAttempts,
-    WrongProcess,
     WrongVersion,
 )
 from hocket.frames import Frame
@@ -120,7 +119,7 @@ class Owner(Protocol):
     def end(self, error: HocketError) -> None:
         """The session is over, for this reason."""
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         """See `forking`: refuse whatever is asked from now on, with this error."""
 
 
@@ -339,7 +338,7 @@ class Session:
         if self.router is not None:
             self.router.ended(self, error)
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         """See `forking`: this is a copy, and the conversation is the parent's."""
         self.failure = error
         self.state, self.link, self._timer = "closed", None, None

@@ -46,7 +46,6 @@ from hocket.errors import (
     HocketError,
     ProtocolError,
     WrongKind,
-    WrongProcess,
     from_code,
 )
 from hocket.frames import Frame, packed, unpacked
@@ -554,7 +553,7 @@ class SharedCore(Attachment):
         self._teller.put_together()
         return self._unsent(sum(1 for _ in self._settlements.held()))
 
-    def forked(self, error: WrongProcess) -> None:
+    def forked(self, error: HocketError) -> None:
         self.failure, self._handle = error, None
         self.inbound.ready = iter(())
         for progress in self._all_progress():

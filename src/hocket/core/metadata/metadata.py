@@ -91,6 +91,12 @@ class Machine(Protocol):
         Returns the origins of those who wait for it.
         """
 
+    def in_doubt(self, body: bytes) -> None:
+        """The log has this entry behind what was restored, and it may be committed."""
+
+    def no_doubt(self) -> None:
+        """What became of all such entries is known."""
+
 
 class Proposer(ABC):
     """What the machines have in common: entries that were proposed here, and are on their way."""
@@ -136,6 +142,12 @@ class Proposer(ABC):
     def _go_back(self) -> None:  # noqa: B027 - a machine may have nothing to lead
         """Judge what is proposed from now on by what is committed alone."""
 
+    def in_doubt(self, body: bytes) -> None:  # noqa: B027 - most machines wait until they know
+        """See `Machine`."""
+
+    def no_doubt(self) -> None:  # noqa: B027
+        """See `Machine`."""
+
     def _propose(self, origin: Any, body: bytes) -> AppendChange:
         index = self._indexes.take()
         self._pending.append((index, origin, body))
@@ -154,6 +166,7 @@ class Metadata:
         self._machines: dict[int, Machine] = {}
         self._names: dict[str, Machine] = {}
         self._retired: dict[int | str, Retired | None] = {}
+        self._doubtful = 0  # the last entry of which it is not known whether it is committed
         # Entries on their way to the log: index, kind, who asked, and the body if it came from
         # another node.
         self._pending: deque[tuple[int, int, Asked | None, bytes | None]] = deque()
@@ -215,7 +228,20 @@ class Metadata:
                 changes = self._machines[kind].applied(entry, body, origin)
                 done += [(kind, change) for change in changes]
         self.applied_index = max(self.applied_index, index)
+        self._settle_doubts()
         return done
+
+    def in_doubt(self, kind: int, index: int, body: bytes) -> None:
+        """The log has this entry; whether it is committed is not known yet."""
+        if kind in self._machines:
+            self._machines[kind].in_doubt(body)
+            self._doubtful = index
+
+    def _settle_doubts(self) -> None:
+        if 0 < self._doubtful <= self.applied_index:
+            self._doubtful = 0
+            for machine in self._machines.values():
+                machine.no_doubt()
 
     def replayed(self, kind: int, index: int, body: bytes) -> None:
         self._check_kind(kind, index)
@@ -277,13 +303,15 @@ class Metadata:
         states = self._parts_of(snapshot)
         self.done.restore(states.get(DONE, {}))
         self.indexes.last = self.applied_index = index
-        return [
+        changes = [
             (kind, change)
             for kind, machine in self._machines.items()
             for name, named in self._names.items()
             if named is machine and name in states
             for change in machine.replace(index, states[name])
         ]
+        self._settle_doubts()
+        return changes
 
     def _parts_of(self, snapshot: bytes) -> dict[str, Any]:
         """The parts of a snapshot by name. Raises NewerFormat if one is unknown."""

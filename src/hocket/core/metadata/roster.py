@@ -291,6 +291,22 @@ def differences(before: Roster, after: Roster) -> list[Change]:
     return changes
 
 
+def common(one: Roster, other: Roster) -> Roster:
+    """What both rosters permit. A user whose token is another one in one of them is in neither."""
+    found = Roster()
+    found.roles = {
+        name: tuple(grant for grant in grants if grant in other.roles[name])
+        for name, grants in one.roles.items()
+        if name in other.roles
+    }
+    for name, user in one.users.items():
+        known = other.users.get(name)
+        if known is not None and known.token_hash == user.token_hash:
+            roles = tuple(role for role in user.roles if role in known.roles)
+            found.users[name] = replace(user, roles=roles)
+    return found
+
+
 def permits(grant: Grant, action: Action, topic: str, index: str = EVERYTHING) -> bool:
     return (
         grant.action in (action, "admin")

@@ -79,7 +79,7 @@ class Rights:
         if self.trusted or not self._access.is_on:
             return
         wanted = (*actions, "admin")
-        for _role, grant in self._access.committed.grants_of(self.user):
+        for _role, grant in self._access.in_force.grants_of(self.user):
             if grant.action in wanted and (topic is None or matches(grant.topic, topic)):
                 return
         self.need(wanted[0], EVERYTHING if topic is None else topic)
@@ -94,6 +94,8 @@ class Rights:
         decision = self._access.leading.explain(self.user, "admin", EVERYTHING)
         if not decision.allowed:
             raise NotAllowed(decision.reason if self.user else NO_TOKEN)
+        if self._access.is_in_doubt:
+            self.need("admin", EVERYTHING)
 
 
 Rule = Callable[[Rights, Any], None]

@@ -262,7 +262,7 @@ class Session:
         self.client = frame.client
         if self.rights.trusted or not self._access.is_on:
             return self.welcome(frame.request)
-        if self.caller.certified in self._access.committed.users:
+        if self.caller.certified in self._access.in_force.users:
             return self.welcome(frame.request, self.caller.certified)
         if not frame.token and self.caller.certified:
             raise NotAllowed(

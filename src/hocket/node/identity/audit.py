@@ -99,10 +99,18 @@ def more_refused(count: int, addresses: str) -> None:
 
 
 def changed(who: str, change: Change) -> None:
-    details = f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
+    _note(logging.INFO, "changed: %s %s %r%s", who, change.kind, change.name, _of(change))
+
+
+def _of(change: Change) -> str:
     if change.grant is not None:
-        details = f" {in_words(change.grant)}"
-    _note(logging.INFO, "changed: %s %s %r%s", who, change.kind, change.name, details)
+        return f" {in_words(change.grant)}"
+    return f" roles={list(change.roles)}" if change.kind in ("createUser", "setRoles") else ""
+
+
+def may_have_changed(who: str, change: Change) -> None:
+    """This node has proposed it, and leads no more: the next root decides about it."""
+    _note(logging.INFO, "perhaps changed: %s %s %r%s", who, change.kind, change.name, _of(change))
 
 
 def preferred(who: str, replication: int) -> None:
@@ -113,6 +121,11 @@ def ended(session: Session, opened: Opened, why: str) -> None:
     """A producer or subscription was ended, because its user lost the right to it."""
     what = "producer" if isinstance(opened, OpenedProducer) else "subscription"
     _note(logging.INFO, "ended: %s %s of topic %r: %s", who(session), what, opened.topic, why)
+
+
+def hung_up(session: Session, why: str) -> None:
+    """A connection was closed, with all that its user had open."""
+    _note(logging.INFO, "ended: %s connection: %s", who(session), why)
 
 
 def who(session: Session) -> str:

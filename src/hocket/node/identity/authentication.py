@@ -139,7 +139,7 @@ class Authentication:
                 self._verify(login, login.user)
 
     def _verify(self, login: Login, user: str) -> None:
-        known = self._access.committed.users.get(user)
+        known = self._access.in_force.users.get(user)
         token_hash = None if known is None else known.token_hash
         job = partial(
             tokens.is_slow_token_of, login.token, token_hash, self._wiring.settings.argon2
@@ -158,7 +158,7 @@ class Authentication:
         if isinstance(outcome, BaseException):
             # Only the type of the error: its text may quote the token.
             log.error("a token of %r cannot be verified: %s", user, type(outcome).__name__)
-        known = self._access.committed.users.get(user)
+        known = self._access.in_force.users.get(user)
         # The user may have been deleted meanwhile, or have another token.
         if outcome is True and known is not None and known.token_hash == token_hash:
             self._throttle.was_right(self._address(login))
@@ -170,7 +170,7 @@ class Authentication:
 
     def _is_right(self, login: Login) -> bool:
         """Whether the token is known to be right, without anything slow."""
-        known = self._access.committed.users.get(login.user or "")
+        known = self._access.in_force.users.get(login.user or "")
         if tokens.is_token_of(login.token, None if known is None else known.token_hash):
             return True
         digest = self._verified.get(login.user or "")

@@ -104,7 +104,9 @@ class Group0:
     def leader(self) -> str:
         """The store id of who leads; empty: nobody is known to, or was heard lately."""
         replica = self.replica
-        return replica.leader if replica is not None and replica.hears_leader else ""
+        if replica is None or replica.stopped or not replica.hears_leader:
+            return ""
+        return replica.leader
 
     # --- the beginning ---------------------------------------------------------------------------
 
@@ -140,6 +142,8 @@ class Group0:
             for header, body in found.entries:
                 wiring.metadata.replayed(header.kind, header.index, bytes(body))
             self._know_all(found)
+        for header, body in found.entries:
+            wiring.metadata.in_doubt(header.kind, header.index, bytes(body))
 
     def _know_all(self, found: Found) -> None:
         found.entries = []
@@ -206,6 +210,11 @@ class Group0:
             self.took_effect(self._wiring.metadata.durable(index))
         elif self.replica is not None:
             self.replica.flushed()
+
+    def stop(self, why: str) -> None:
+        """Nothing becomes durable here any more: others decide from now on."""
+        if self.replica is not None and not self.replica.stopped:
+            self.replica.stop(why)
 
     def snapshot(self) -> tuple[int, bytes]:
         if self.replica is not None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hocket.core.raft.events import OfGroup, SendToNode
 from hocket.core.raft.group import LONG_AGO, Host
-from hocket.core.raft.messages import Beat
+from hocket.core.raft.messages import Beat, CampaignNow
 from hocket.core.raft.pulse import Pulse
 from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.messages import Piece
@@ -35,6 +35,7 @@ from hocket.node.raft_mail import (
     packed_beat,
     row_of,
 )
+from hocket.node.replication.full_disk import FullDisk
 from hocket.node.replication.homecoming import Homecoming
 from hocket.node.replication.replica import Replica
 from hocket.ports import Cancellable, Clock, Links, Timers
@@ -66,6 +67,7 @@ class Replicas:
         self.log = store
         self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
         self.homecoming = Homecoming(self)
+        self.full_disk = FullDisk(self, store)
         # By group: a node that leads it, as others say that were asked. What this node has of the
         # log may be too old to have it among the members.
         self.named: dict[int, str] = {}
@@ -115,6 +117,7 @@ class Replicas:
             replica.close()
             self._pulse.remove(group)
             self.homecoming.homes.pop(group, None)
+            self.full_disk.forget(group)
 
     def close(self) -> None:
         self._closed = True
@@ -153,6 +156,8 @@ class Replicas:
         """Tell Raft what was appended, and send what is to be said."""
         if self._touched:
             self._tell_appended()
+        if self.full_disk.lacking:
+            self.full_disk.hand_over(self.now_us())
         if self._letters:
             self.send_mail()
 
@@ -197,7 +202,9 @@ class Replicas:
             self._refuse(sender, "it speaks of a group that is not here", logging.DEBUG)
         elif not self._believes(letter.group, sender):
             self._refuse_stranger(sender, letter.group)
-        else:
+        elif not isinstance(letter.message, CampaignNow) or self.full_disk.may_take_over(
+            letter.group
+        ):
             replica.heard(sender, letter)
 
     def _believes(self, number: int, sender: str) -> bool:

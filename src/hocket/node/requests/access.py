@@ -38,6 +38,7 @@ class Asked:
 
     who: str
     token: str = field(default="", repr=False)
+    change: Change | None = None  # that was proposed here
 
 
 class Guarding:
@@ -104,7 +105,7 @@ class Guarding:
             self._wiring.partitions.admit_progress(GROUP)
         origin = Origin(connection, 0, request)
         append = self._access.change(origin, change)
-        self._asked[origin] = Asked(audit.who(session), token)
+        self._asked[origin] = Asked(audit.who(session), token, change)
         self._wiring.append_metadata(EntryKind.ACCESS, append.index, append.body)
 
     def make_first_admin(self, token: str) -> None:
@@ -124,7 +125,9 @@ class Guarding:
 
     def forget(self, origin: Origin) -> None:
         """Who asked is told something else, and gets no token."""
-        self._asked.pop(origin, None)
+        asked = self._asked.pop(origin, None)
+        if asked is not None and asked.change is not None:
+            audit.may_have_changed(asked.who, asked.change)
 
     def answer_to(self, origin: Origin, *, is_done: bool) -> Frame:
         """The answer to a request that was handed on, and took effect in a snapshot, or failed."""
@@ -158,6 +161,7 @@ class Guarding:
         error = NotAllowed(f"user {user!r} {why}")
         for connection, session in list(self._wiring.sessions.items()):
             if session.rights.user == user and connection != spared:
+                audit.hung_up(session, str(error))
                 self._wiring.hang_up(connection, failure(0, error))
 
     def _end_handles(self) -> None:

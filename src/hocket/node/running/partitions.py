@@ -30,7 +30,7 @@ from hocket.core.partition.events import (
 )
 from hocket.core.partition.partition import Partition
 from hocket.core.partition.waiting import WaitingPartition
-from hocket.errors import Busy, CorruptData, HocketError
+from hocket.errors import Busy, CorruptData, HocketError, StorageFull
 from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
@@ -128,6 +128,8 @@ class Partitions:
         self._hosted: dict[int, Hosted] = {}
         self.waiting: dict[int, Hosted] = {}  # those in which delayed messages wait
         self.doubts: dict[int, str] = {}  # groups whose end is not known, and what to say of it
+        # Told of a group to which nothing could be appended, since the disk is full.
+        self.lacks_room: Callable[[int], None] = lambda _group: None
         # By group, what raises why nothing can be appended; of groups that are no partitions.
         self.guards: dict[int, Callable[[], None]] = {}
         self._changed: list[Hosted] = []
@@ -259,6 +261,9 @@ class Partitions:
             raise Busy(f"{hosted.where}: too much waits for the other replicas; try again")
         try:
             self._log.admit(group, entry_bytes(body_bytes), reserved=reserved, purpose=purpose)
+        except StorageFull:
+            self.lacks_room(group)
+            raise
         except CorruptData as error:
             if hosted is None:  # the metadata
                 raise

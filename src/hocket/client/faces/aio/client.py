@@ -98,7 +98,7 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
                 raise
 
     def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and not self._engine.is_inherited:
+        if not getattr(self, "_closed", True) and not self._engine.refuses:
             self._engine.abandon(self._closing)
             warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
 
@@ -125,9 +125,13 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         """Deliver what was sent, commit what was acknowledged, and let go.
 
         Raises the first thing that went wrong, after everything is closed. In a forked child it
-        does nothing: the connection, and what was sent, are the parent's.
+        does nothing: the connection, and what was sent, are the parent's. It does not raise after
+        an interrupt has ended the client: whoever was interrupted knows.
         """
-        if self._closed or self._engine.is_inherited:
+        if self._engine.interrupted is not None and not self._closed:
+            self._closed = True
+            await self._stop()
+        if self._closed or self._engine.refuses:
             return
         deadline = Deadline(check_timeout(timeout))
         self._closed = True

@@ -305,7 +305,7 @@ class AsyncProducer(AsyncFace, Generic[P]):
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, and let go; raises an error that nobody was told of yet."""
-        if self._engine.is_inherited or not self._engine.do(self._stop_taking):
+        if self._engine.refuses or not self._engine.do(self._stop_taking):
             return
         try:
             await self._deliver(timeout)

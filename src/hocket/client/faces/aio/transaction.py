@@ -310,7 +310,7 @@ class AsyncTransaction(AsyncFace):
 
     async def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Let go: abort it if anything was sent and it is neither committed nor prepared."""
-        if self._engine.is_inherited:
+        if self._engine.refuses:
             return
         try:
             if self._producers and not self._is_over:

@@ -231,7 +231,7 @@ class Subscription(Iterated, Generic[V]):
         deadline = Deadline(check_timeout(timeout))
         core = self._core
         # A forked child has nothing to close: it is the parent's.
-        if core.failure is not None and not core.commits_only:
+        if self._engine.refuses or (core.failure is not None and not core.commits_only):
             self._forget(self)
             return
         reply: Reply[Frame | HocketError] = Reply(self._engine.outbox)
