@@ -198,7 +198,13 @@ def test_a_client_of_a_hundred_partitions_on_ten_nodes_has_ten_connections(tmp_p
             wide = [f"wide-{number}" for number in range(3)]
             for each in wide:
                 client.create_topic(each, partitions=100, timeout=SECONDS)
-            led = Counter(node for each in wide for node in leaders(client, each))
+
+            def led_by_all() -> Counter[str] | None:
+                """None: a node has not told within a second what it leads; ask again."""
+                found = Counter(node for each in wide for node in leaders(client, each))
+                return None if "" in found else found
+
+            led = until(led_by_all, SECONDS, "who leads what is known")
             tell(f"300 partitions on 10 nodes: {sorted(led.values())}")
             assert len(led) == len(names)
             assert max(led.values()) <= BALANCE_MAX * 300 / len(names)
