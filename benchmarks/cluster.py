@@ -179,6 +179,10 @@ def of_three_replicas(three: Bench, one: Bench) -> list[Contest]:
             "three replicas: one transaction, send_many(), 2 topics", Bench.transact, 1_000_000,
             sides, *stored, at_least=REPLICATED_AT_LEAST,
         ),
+        records(
+            "three replicas: consume, shared index, each acked", Bench.consume_shared, 200_000,
+            sides, REPLICAS, FROM_MEMORY, SHARED, at_least=REPLICATED_AT_LEAST,
+        ),
         latencies(
             "three replicas: publish, one at a time", Bench.publish, 500, sides, *stored,
             at_least=REPLICATED_PUBLISH_AT_LEAST,

@@ -10,9 +10,12 @@ import pytest
 from tests.support.cluster.history import (
     SENTENCES,
     Acknowledged,
+    Buried,
     Decided,
     Delivered,
     Event,
+    GivenBack,
+    History,
     Recorder,
     Refused,
     Sent,
@@ -20,7 +23,9 @@ from tests.support.cluster.history import (
     Stored,
     breaches,
     check,
+    one_consumer_at_a_time,
     read,
+    the_rejected_are_buried_once,
 )
 
 PARTITIONS = 2
@@ -281,3 +286,42 @@ def test_what_was_recorded_is_read_again(tmp_path):
         recorder(each)
     recorder.close()
     assert read([tmp_path / "a"]) == events
+
+
+# --- of topics with several replicas -------------------------------------------------------------
+
+SECOND = 1_000_000_000
+PLACE = ("t", 0, 5)
+
+
+def handed(at: int, reader: str) -> Delivered:
+    return Delivered(at * SECOND, reader, "i", "shared", *PLACE, "v")
+
+
+def test_who_is_handed_what_another_one_has():
+    soon = [handed(1, "a"), handed(3, "b")]
+    found = one_consumer_at_a_time(History(soon), 4)
+    assert (found.looked_at, len(found.breaches)) == (2, 1)
+    given_back = GivenBack(2 * SECOND, "i", *PLACE)
+    for fine in (
+        [*soon, given_back],
+        [handed(1, "a"), handed(6, "b")],
+        [handed(1, "a"), handed(2, "a")],
+        [handed(1, "a"), Delivered(2, "b", "j", "own", *PLACE, "v")],
+    ):
+        found = one_consumer_at_a_time(History(fine), 4)
+        assert found.looked_at
+        assert not found.breaches
+
+
+def test_a_message_that_was_rejected_has_one_dead_letter():
+    rejected = GivenBack(1, "i", *PLACE, rejected=True)
+    letter = Buried(2, "i", *PLACE)
+    assert not the_rejected_are_buried_once(History([rejected, letter])).breaches
+    for wrong in (
+        [rejected],
+        [rejected, letter, letter],
+        [letter],
+        [GivenBack(1, "i", *PLACE), letter],
+    ):
+        assert the_rejected_are_buried_once(History(wrong)).breaches

@@ -131,6 +131,71 @@ class TestWhatIsAckedForGoodIsNotHandedOutAgain:
             checker.at_end()
 
 
+class TestEachMessageThatDiesHasOneDeadLetter:
+    name = "each_message_that_dies_has_one_dead_letter"
+
+    def bury(self, cluster: Cluster, *offsets: int) -> None:
+        headers = [
+            {"hocket-dlq-partition": b"0", "hocket-dlq-offset": b"%d" % offset}
+            for offset in offsets
+        ]
+        story = SimpleNamespace(entries={1: SimpleNamespace(headers=headers)})
+        cluster.copies = SimpleNamespace(
+            story_of=lambda place: story if place == PartitionId("t.dlq", 0) else None
+        )
+        cluster.office.rejects = True
+
+    def test_one_for_each_is_right(self):
+        cluster, checker = made(self.name)
+        self.bury(cluster, 3, 4)
+        cluster.office.rejected = {(0, 3): True, (0, 4): False, (0, 5): False}
+        checker.at_end()
+        assert checker.seen == 1
+
+    @pytest.mark.parametrize(
+        ("letters", "text"),
+        [((), "no dead letter"), ((3, 3), "2 dead letters"), ((3, 9), "1 dead letters")],
+    )
+    def test_none_or_two_or_one_of_another_is_not(self, letters, text):
+        cluster, checker = made(self.name)
+        self.bury(cluster, *letters)
+        cluster.office.rejected = {(0, 3): True}
+        with pytest.raises(Violation, match=text):
+            checker.at_end()
+
+    def test_of_what_is_lost_for_good_none_is_demanded(self):
+        cluster, checker = made(self.name)
+        self.bury(cluster)
+        cluster.office.rejected = {(0, 3): True}
+        cluster.workload.given_up = {PartitionId("t", 0): None}
+        checker.at_end()
+        cluster.office.rejects = False
+        checker.at_end()
+
+
+class TestMessagesOfAKeyAreHandedOutInOrder:
+    name = "messages_of_a_key_are_handed_out_in_order"
+
+    def test_for_the_first_time(self):
+        cluster, checker = made(self.name)
+        cluster.office.mode = "key_shared"
+        entries = [((0, 0), b"k"), ((0, 2), b"k"), ((0, 1), b"l"), ((0, 0), b"k"), ((1, 0), b"k")]
+        cluster.office.diary += [Entry("a", place, b"v", key) for place, key in entries]
+        cluster.office.diary += [Entry("a", (0, 0), None), Entry("a", (0, 5), b"v", None)]
+        checker.at_end()
+        assert checker.seen == 4
+        cluster.office.diary.append(Entry("b", (0, 1), b"v", b"k"))
+        checker.after_event()  # it is known by another key already
+
+    def test_not_behind_a_later_one(self):
+        cluster, checker = made(self.name)
+        cluster.office.diary += [Entry("a", (0, 2), b"v", b"k"), Entry("b", (0, 1), b"v", b"k")]
+        checker.after_event()  # the index is not shared by key
+        cluster.office.mode = "key_shared"
+        with pytest.raises(Violation, match="b was handed 1 of t/0, and 2, of the same key"):
+            checker.after_event()
+
+
 class TestClientsMendNothingBeforeAnythingFails:
     name = "clients_mend_nothing_before_anything_fails"
 

@@ -7,6 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from hocket.core.sharing import events as share_events
+from hocket.core.sharing.dispatcher import Dispatcher
+from hocket.core.sharing.leases import Leases
+from hocket.core.sharing.state import ShareChange, ShareSettings, ShareState
 from hocket.model import EntryKind, PartitionId
 from hocket.sim.checkers import OF_THE_CLIENTS, OF_THE_COPIES, Violation
 from hocket.sim.checkers.checker import Checker
@@ -30,6 +34,7 @@ class Core:
         self.dedupe = SimpleNamespace(producers={})
         self.cursors = SimpleNamespace(applied={})
         self.stages = SimpleNamespace(snapshot=dict)
+        self.shares: dict[str, ShareState] = {}
 
 
 class World:
@@ -409,6 +414,17 @@ class TestCopiesThatHaveAppliedTheSame:
         with fails(self.name, "n2's copy of t/0 and n0's have applied entry 1"):
             world.move(checker, "n2", **self.state(world, "n2", 1, 1))
 
+    def test_in_shared_indexes_too(self, world):
+        checker = world.checker(self.name)
+        world.commit(b"a")
+        for number, node in enumerate(NODES[:2]):
+            share = ShareState(0)
+            share.apply(ShareChange(counts=[(0, 1, 1 + number)]))
+            world.story.copies[node].replica.machine.core.shares["i"] = share
+        world.move(checker, "n0", **self.state(world, "n0", 1, 1))
+        with fails(self.name, "n1's copy of t/0 and n0's have applied entry 1"):
+            world.move(checker, "n1", **self.state(world, "n1", 1, 1))
+
     def test_apply_nothing_that_is_not_committed(self, world):
         with fails(self.name, "has applied entry 1; committed is 0"):
             world.move(world.checker(self.name), "n0", **self.state(world, "n0", 1, 1))
@@ -547,3 +563,47 @@ class TestWhatClientsAreTold:
         world.story.copies["n0"].serves = True
         with fails(name, "is served"):
             world.checker(name).at_end()
+
+
+class TestNoMessageIsLeasedTwice:
+    name = "no_message_is_leased_twice"
+
+    def lead(self, world: World, node: str, identity: bytes = b"", failover: str = "safe") -> None:
+        """The machine leads, and has leased the message to this consumer."""
+        settings = ShareSettings(1_000_000, failover=failover)
+        sharing = Dispatcher("shared")
+        leases = Leases(ShareState(0, settings), end=1, now_us=0, served_us=0)
+        sharing.step(share_events.PartitionAdded(0, leases))
+        sharing.step(share_events.Joined(1, identity, (0,), 100, 1, [], world.now_us))
+        for effect in sharing.step(share_events.Reserved(0, 9)):
+            if isinstance(effect, share_events.Fetch):
+                sharing.step(share_events.Fetched(effect.fetch, 1, 10, world.now_us))
+        shared = SimpleNamespace(groups={0: 7}, core=sharing, index="i")
+        wiring = SimpleNamespace(shares=SimpleNamespace(_shared={0: shared}))
+        machine = world.story.copies[node].machine
+        machine.node = SimpleNamespace(node=SimpleNamespace(_wiring=wiring))
+        machine.clock = SimpleNamespace(now_us=lambda: world.now_us)
+
+    def test_to_another_consumer_while_the_first_has_it(self, world):
+        checker = world.checker(self.name)
+        self.lead(world, "n0", b"one")
+        world.move(checker, "n0", serves=True, term=1)
+        world.now_us = 500_000
+        self.lead(world, "n1", b"two")
+        with fails(self.name, "leased 0 to .*, in term 2; n0 had, in term 1, leased it"):
+            world.move(checker, "n1", serves=True, term=2)
+
+    def test_what_is_fine(self, world):
+        checker = world.checker(self.name)
+        self.lead(world, "n0", b"one")
+        world.move(checker, "n0", serves=True, term=1)
+        world.move(checker, "n2", serves=False, term=1)
+        world.now_us = 100_000
+        self.lead(world, "n1", b"one")  # it has claimed it
+        world.move(checker, "n1", serves=True, term=2)
+        self.lead(world, "n1", b"two", failover="fast")
+        world.move(checker, "n1", serves=True, term=3)
+        world.now_us = 2_000_000  # that lease is over
+        self.lead(world, "n1", b"two")
+        world.move(checker, "n1", serves=True, term=4)
+        assert checker.seen == 3

@@ -51,6 +51,9 @@ LED = "every_group_is_led_when_faults_are_over"
 STARTS = "log_starts_move_by_committed_entries"
 ACKED = "acknowledged_records_are_at_their_offsets"
 WHOLE = "transactions_are_whole_or_absent"
+LEASED = "no_message_is_leased_twice"
+IN_KEYS = "messages_of_a_key_are_handed_out_in_order"
+BURIED = "each_message_that_dies_has_one_dead_letter"
 
 # For each who is to find it, and seeds with which it was found, the quickest first.
 FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
@@ -121,6 +124,12 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "answer_before_it_is_applied_everywhere": ((WHOLE,), (0,)),
     "take_other_content_for_the_same": ((RAISES,), (0,)),
     "a_new_decider_forgets_what_was_decided": ((RAISES, WHOLE), (0,)),
+    "lease_what_is_not_reserved": ((LEASED,), (1,)),
+    "lease_what_a_former_leader_may_have_leased": ((LEASED,), (1,)),
+    "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),
+    "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
+    "bury_as_another_producer_in_each_term": ((BURIED,), (10,)),
+    "lease_a_key_that_another_one_has": ((IN_KEYS,), (0,)),
 }
 # A client that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
@@ -153,6 +162,11 @@ _TRANSACTIONS = {
     **_DAMAGE, "faults": ("leader_crash", "crash", "leader_cut", "slow_disk", "breaks"),
     "producers": 1, "publishers": 0, "batches": 5, "subscribers": 1, "transactors": 4,
 }  # fmt: skip
+# In these leaders are killed, cut off and stand still while workers share an index.
+_SHARING = {
+    **_DAMAGE, "faults": ("leader_crash", "leader_stall", "leader_cut", "crash"), "subscribers": 1,
+    "workers": 3,
+}  # fmt: skip
 WORLDS = {
     "do_a_request_twice": _SNAPSHOTS,
     "vote_with_a_damaged_log": _DAMAGE,
@@ -161,6 +175,12 @@ WORLDS = {
     "acknowledge_when_stepping_down": _CUTS,
     "lose_what_was_proposed": _CUTS,
     **dict.fromkeys((each.name for each in OF_TRANSACTIONS), _TRANSACTIONS),
+    "lease_what_is_not_reserved": _SHARING,
+    "lease_what_a_former_leader_may_have_leased": _SHARING,
+    "answer_acks_before_they_are_committed": _SHARING,
+    "forget_counts_that_others_have_logged": _SHARING,
+    "bury_as_another_producer_in_each_term": _SHARING,
+    "lease_a_key_that_another_one_has": {**_SHARING, "keyed": True},
 }
 
 

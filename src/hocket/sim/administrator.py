@@ -141,7 +141,9 @@ class Administrator(Client):
     def _read(self, thing: str, wanted: State) -> None:
         """What was acknowledged here can be read here."""
         kind, _, name = thing.partition(" ")
-        if kind == "topic":
+        if self.asked is not None and self.asked.session is not self.router.first:
+            self.mended["read elsewhere"] += 1  # another node was asked, while there was no root
+        elif kind == "topic":
             self._busy = thing
             link = self.router.first.link
             self.ask(topics.describe(name).part(""), partial(self._described, thing, wanted, link))

@@ -114,6 +114,7 @@ class Client:
         self.outbox = Outbox(site.scheduler.random(f"client of {name}"))
         self._dialled: dict[int, None] = {}  # sessions that had a link, or tried to
         self._unanswered: dict[tuple[int, int], None] = {}  # session and request: its link was lost
+        self.asked: Asking | None = None  # last
         self.router = self._begin()
 
     # --- lives -------------------------------------------------------------------------------
@@ -169,7 +170,10 @@ class Client:
         def put(answer: Frame | HocketError) -> None:
             self.outbox.effects.append(Tell(lambda: answered(call.outcome(answer))))
 
-        self.turn(partial(Asking, self.router, call.frame, put, repeatable=not call.changes))
+        def begin() -> None:
+            self.asked = Asking(self.router, call.frame, put, repeatable=not call.changes)
+
+        self.turn(begin)
 
     def turn(self, act: Callable[[], object]) -> None:
         self.outbox.now_us = self.site.now_us

@@ -41,6 +41,7 @@ class Stored:
     body: bytes
     values: list[bytes] = field(default_factory=list)  # of a batch
     producer: tuple[bytes, int, int] | None = None  # of a batch: id, epoch, sequence
+    headers: list[dict[str, bytes | None]] = field(default_factory=list)  # of its records
 
 
 @dataclass(slots=True, eq=False)
@@ -261,6 +262,7 @@ def _stored(replica: Replica[Any], index: int) -> Stored:
     if header.kind == EntryKind.BATCH:
         batch = batches.parse(data)
         stored.values = [bytes(value) for value in batch.values()]
+        stored.headers = [dict(headers) for headers in batch.headers()]
         stored.producer = batch.producer_id, batch.epoch, batch.sequence
     return stored
 

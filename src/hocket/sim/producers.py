@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 AWAY_US = 300_000  # after which something is asked again that the root could not be asked
 IN_FLIGHT_MAX = 8  # batches of a producer and partition
+KEYS = (b"a", b"b", b"c", b"d")  # of records, where they have some
 PUSH_EVERY_US = 400_000  # on the average ...
 PUSH_OFTEN_US = 120_000  # ... and where old records go: there must be some
 FOREVER_US = 1 << 60  # a producer gives nothing up: the cluster must take it in the end
@@ -103,7 +104,7 @@ class Founder(Client):
         self._found()
 
     def _found(self) -> None:
-        # Workers, of topics with one replica, do not hold retention back.
+        # Workers do not hold retention back.
         kept_bytes = self.site.options.kept_bytes if self.replicas > 1 else None
         config = TopicConfig(
             partitions=self.partitions,
@@ -226,10 +227,13 @@ class Producer(Client):
     def _send_batch(self, core: ProducerCore, gathering: Gathering, values: list[bytes]) -> None:
         """As one batch: checkers know how large it can be."""
 
+        keys = [KEYS[len(each) % len(KEYS)] for each in values]
+
         def encoded(stamp: Stamp) -> bytes:
             return batches.encode(
                 values, timestamps=self.site.now_us, producer_id=stamp.producer_id,
                 epoch=stamp.epoch, sequence=stamp.sequence,
+                keys=keys if self.site.options.keyed else None,
             )  # fmt: skip
 
         place = PartitionId(self.topic, gathering.partition)

@@ -28,6 +28,7 @@ from hocket.errors import (
     RootAway,
     UnknownTopic,
 )
+from hocket.model import Mode
 from hocket.sim.client import Client, Unexpected
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ class Entry(NamedTuple):
     worker: str
     place: Place
     value: bytes | None
+    key: bytes | None = None
 
 
 @dataclass
@@ -251,7 +253,11 @@ class Office:
 
     topic: str
     index: str
+    mode: Mode = "shared"
+    rejects: bool = False  # now and then a worker rejects a message
     diary: list[Entry] = field(default_factory=list)
+    # Messages that somebody has rejected -> he was told that this is for good.
+    rejected: dict[Place, bool] = field(default_factory=dict)
     lag: int | None = None  # as the broker said last, if nothing was handed out since
 
 
@@ -260,15 +266,17 @@ class Worker(Reader):
 
     def __init__(self, site: Site, machine: Machine, office: Office, number: int) -> None:
         self.office = office
-        self._said: list[Place] = []  # acks, since the last commit began
+        self._said: list[Place] = []  # acks and rejects, since the last commit began
+        self._rejected: set[Place] = set()  # of all that it has said
         self._mark: tuple[Commit, list[Place]] | None = None  # of a commit that is under way
         self._kept: list[Message] = []  # to be acked with the next commit
         super().__init__(site, machine, f"worker {number} of {office.topic}", office.topic)
 
     def _new_core(self) -> Parted[Message, MessageBatch]:
         options = SubscriptionOptions(
-            index=self.office.index, mode="shared", credit_bytes=self.site.options.credit_bytes,
-            prefetch=PREFETCH, lease_us=LEASE_US, max_deliveries=DELIVERIES_MAX,
+            index=self.office.index, mode=self.office.mode, prefetch=PREFETCH,
+            credit_bytes=self.site.options.credit_bytes, lease_us=LEASE_US,
+            max_deliveries=DELIVERIES_MAX,
         )  # fmt: skip
         self._shared = Parted(self.router.first, self.topic, options, self._new_part)
         return self._shared
@@ -297,7 +305,7 @@ class Worker(Reader):
     def _take_over(self, message: Message) -> None:
         place = message.partition, message.offset
         self.office.lag = None
-        self.office.diary.append(Entry(self.name, place, bytes(message.value)))
+        self.office.diary.append(Entry(self.name, place, bytes(message.value), message.key))
         fate = self.chance.random() if self.site.is_safety_phase else 0.0
         if fate < 0.7:
             self._ack(message)
@@ -305,10 +313,16 @@ class Worker(Reader):
             self._kept.append(message)
         elif fate < 0.9:
             message.nack(self.chance.choice([0, 0.1]))
+        elif fate < 0.93 and self.office.rejects:
+            self.office.rejected.setdefault(place, False)
+            self._said.append(place)
+            self._rejected.add(place)
+            message.reject("for no reason")
         # Others lie about until their lease is over.
 
     def _ack(self, message: Message) -> None:
         self._said.append((message.partition, message.offset))
+        self._rejected.discard(self._said[-1])  # it has come again
         message.ack()
 
     def _commit(self) -> None:
@@ -336,6 +350,8 @@ class Worker(Reader):
             self._said.clear()
         else:
             self.office.diary += (Entry(self.name, place, None) for place in said)
+            for place in self._rejected.intersection(said):
+                self.office.rejected[place] = True
             self.site.clients_moved = True
         self._mark = None
 

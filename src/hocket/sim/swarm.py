@@ -85,12 +85,13 @@ class Options:
     changes_every_us: int = 0  # of topics and users, on the average; 0: there are none
     raft_entries: int = 8  # of a group, in one message
     subscribers: int = 0  # of each topic, with an index each
-    workers: int = 0  # of each topic with one replica, with one shared index
+    workers: int = 0  # of each topic, with one shared index
     replicas: tuple[int, ...] = ()  # of each topic; one of those that are not named
     holders: int = 0  # machines that may be given replicas
     publishers: int = 0  # of each topic with several replicas: they send single messages
     kept_bytes: int | None = None  # of each partition; None: all of it
     transactors: int = 0  # of a topic of their own with three replicas
+    keyed: bool = False  # records have keys, and of replicated topics the index is shared by key
     beyond: bool = False  # a majority of some replicas is lost for good: their group has to stop
 
     def to_json(self) -> dict[str, Any]:
@@ -250,7 +251,7 @@ def _replicated(options: Options, chance: Random) -> Options:
         topics=len(replicas), partitions=chance.choice([1, 1, 2]), producers=chance.choice([1, 2]),
         batches=chance.choice([20, 40]) * (2 if kept_bytes else 1), consumers=consumers,
         subscribers=1, publishers=1, workers=chance.choice([0, 2]), lookups_every_us=2 * SECOND,
-        changes_every_us=chance.choice([0, SECOND]),
+        changes_every_us=chance.choice([0, SECOND]), keyed=chance.choice([False, True]),
     )  # fmt: skip
 
 

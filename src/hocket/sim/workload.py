@@ -18,7 +18,7 @@ from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.model import DECIDERS_COUNT, DECISIONS, PartitionId
+from hocket.model import DECIDERS_COUNT, DECISIONS, Mode, PartitionId
 from hocket.sim.administrator import Administrator
 from hocket.sim.client import RETRY_US, Client
 from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
@@ -227,8 +227,11 @@ class Workload:
         for number in range(options.subscribers):
             machine = self._readers.choice(site.machines)
             self.subscribers.append(Subscriber(site, machine, topic, number))
-        if options.workers and options.replicas_of(at) == 1:
-            office = Office(topic, "shared")
+        is_replicated = options.replicas_of(at) > 1
+        # Where older records go, workers would miss some, or keep them for long.
+        if options.workers and not (is_replicated and options.kept_bytes):
+            mode: Mode = "key_shared" if is_replicated and options.keyed else "shared"
+            office = Office(topic, "shared", mode, rejects=is_replicated)
             self.offices.append(office)
             for number in range(options.workers):
                 machine = self._readers.choice(site.machines)

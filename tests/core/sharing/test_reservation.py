@@ -147,6 +147,15 @@ def test_the_next_leader_withholds_what_was_reserved_for_the_time_of_a_lease():
     assert leases.available() == 97
 
 
+def test_what_comes_later_was_with_nobody():
+    state = ShareState(0, SETTINGS)
+    state.apply(ShareChange(high=100))
+    leases = led(state, end=7)
+    assert leases.lent() == [(0, 7)]
+    leases.advanced(0, 9)
+    assert leases.reserve(1, 5) == [(7, 9)]
+
+
 def test_what_is_behind_is_free_as_soon_as_it_is_reserved():
     state = ShareState(0, SETTINGS)
     state.apply(ShareChange(high=100))
@@ -201,6 +210,7 @@ def test_a_lease_that_was_extended_is_waited_for():
     leases.lease([(0, 2)], 0, identity=b"a")
     assert leases.settle(1, "extend", [(0, 1)], now_us=0, duration_us=5 * LEASE_US) == []
     assert leases.settle(1, "extend", [(1, 2)], now_us=0) == []
+    assert leases.all_leases() == [(0, 1, 1, 5 * LEASE_US), (1, 2, 1, LEASE_US)]
     change = leases.take_change()
     assert change is not None
     assert change.extended == [(0, 1, 5 * LEASE_US)]

@@ -175,6 +175,30 @@ def test_a_leader_that_stood_still_leases_nothing(nodes):
     assert sorted(two.work(5)) == [0, 1, 2, 3, 4]
 
 
+def test_a_leader_that_wakes_in_the_middle_of_a_turn_leases_and_extends_nothing(nodes, monkeypatch):
+    """It has yet to find out that it stood still, and another one leads."""
+    publish(nodes, 5)
+    first = leader_of(nodes)
+    one = consumer(nodes, prefetch=2)
+    assert one.until_leased(2) == [0, 1]
+    machine = nodes.machines[first]
+    assert machine.node is not None
+    node = machine.node.node
+    sent: list[frames.Frame] = []
+    monkeypatch.setattr(node._wiring.network, "send", lambda _to, frame, *_more: sent.append(frame))
+    credit = frames.Credit(0, one.handle, 0, 1)
+    node.received(one.connection, credit, memoryview(b""))
+    assert [type(frame) for frame in sent] == [frames.Lease]
+    machine.stall()
+    nodes.run(4 * SECOND)
+    assert leader_of(nodes) != first
+    sent.clear()
+    node.received(one.connection, credit, memoryview(b""))
+    extend = frames.Settle(9, one.handle, "extend", packed([0, 0, 1]))
+    node.received(one.connection, extend, memoryview(b""))
+    assert sent == []
+
+
 def test_settlements_that_wait_are_told_that_they_may_have_happened(nodes):
     publish(nodes, 1)
     one = consumer(nodes)

@@ -26,9 +26,11 @@ from tests.support.brokers import blocking
 from tests.support.brokers.blocking import LoopThread
 from tests.support.cluster.history import (
     Acknowledged,
+    Buried,
     Decided,
     Delivered,
     Event,
+    GivenBack,
     Recorder,
     Sent,
     Settled,
@@ -47,6 +49,7 @@ PATIENCE = 90.0  # of a call, while nodes die and come back
 LEASE_SECONDS = 8
 ABORTED = 7  # every so manieth transaction
 NACKED = 17  # every so manieth message, at its first delivery
+REJECTED = 61  # every so manieth message, by who rejects
 LIFE = 400  # messages of an own index until it is opened anew
 END_SECONDS = 120.0  # in which a consumer has had everything
 
@@ -176,14 +179,17 @@ class Worker:
     def key_shared(self) -> None:
         self._share("key_shared")
 
-    def _share(self, mode: str) -> None:
+    def rejecting_shared(self) -> None:
+        self._share("shared", rejects=True)
+
+    def _share(self, mode: str, *, rejects: bool = False) -> None:
         """The index is named for the mode, and several clients have it."""
         with self.client.subscribe(
             LOAD, index=mode, mode=mode, lease=LEASE_SECONDS, max_deliveries=100, timeout=PATIENCE
         ) as messages:
             while not self.ending.is_set() or self._lag(mode):
                 found = self._take(messages, mode, mode, self.name)
-                acked, sure = self._settle(found)
+                acked, sure = self._settle(found, mode, rejects=rejects)
                 try:
                     messages.commit(PATIENCE)
                 except LeaseLost:  # a node was away for longer than a lease; some come again
@@ -191,12 +197,17 @@ class Worker:
                 for each in acked:
                     self._settled(mode, mode, each, sure)
 
-    def _settle(self, found: list[Any]) -> tuple[list[Any], bool]:
+    def _settle(self, found: list[Any], index: str, *, rejects: bool) -> tuple[list[Any], bool]:
         """Those that were acknowledged, and if all were in time; some are given back at first."""
         acked, sure = [], True
         for each in found:
             try:
-                if each.delivery_count == 1 and crc32(each.value) % NACKED == 0:
+                if rejects and crc32(each.value) % REJECTED == 0:
+                    self._given_back(index, each, rejected=True)
+                    each.reject("it is one of them")
+                    acked.append(each)
+                elif each.delivery_count == 1 and crc32(each.value) % NACKED == 0:
+                    self._given_back(index, each)
                     each.nack()
                 else:
                     each.ack()
@@ -225,6 +236,10 @@ class Worker:
         place = message.topic, message.partition, message.offset
         self.note(Settled(now(), index, mode, *place, sure))
 
+    def _given_back(self, index: str, message: Any, *, rejected: bool = False) -> None:
+        place = message.topic, message.partition, message.offset
+        self.note(GivenBack(now(), index, *place, rejected))
+
     def _lag(self, index: str) -> int:
         lag: int = self.client.lag(LOAD, index, timeout=PATIENCE)
         return lag
@@ -234,7 +249,7 @@ class Worker:
 
 
 KINDS = ("keyed", "unkeyed", "many", "publish", "transact", "plain", "own", "shared", "key_shared")
-CONSUMERS = KINDS[5:]
+CONSUMERS = (*KINDS[5:], "rejecting_shared")
 
 
 def main(url: str, kind: str, style: str, name: str, file: str) -> None:
@@ -376,6 +391,20 @@ def stored(client: hocket.Client, topics: Iterable[str] = TOPICS) -> list[Event]
                 each = messages.receive(PATIENCE)
                 place = each.topic, each.partition, each.offset
                 found.append(Stored(now(), *place, each.value.decode()))
+    return found
+
+
+def buried(client: hocket.Client, topic: str) -> list[Event]:
+    """All dead letters of the topic."""
+    found: list[Event] = []
+    with client.subscribe(topic + ".dlq", timeout=PATIENCE) as messages:
+        for _ in range(end_of(client, topic + ".dlq")):
+            about = messages.receive(PATIENCE).headers
+            index, source, partition, offset = (
+                about[f"hocket-dlq-{name}"].decode()
+                for name in ("index", "topic", "partition", "offset")
+            )
+            found.append(Buried(now(), index, source, int(partition), int(offset)))
     return found
 
 

@@ -107,6 +107,37 @@ class Settled:
 
 
 @dataclass(slots=True)
+class GivenBack:
+    """A consumer of a shared index is about to give it back, or to reject it."""
+
+    at: int
+    index: str
+    topic: str
+    partition: int
+    offset: int
+    rejected: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+@dataclass(slots=True)
+class Buried:
+    """A dead letter that stands in the logs at the end, and the message that it was."""
+
+    at: int
+    index: str
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+@dataclass(slots=True)
 class Stored:
     """What stands in the logs at the end."""
 
@@ -121,10 +152,20 @@ class Stored:
         return self.topic, self.partition, self.offset
 
 
-Event = Sent | Acknowledged | Refused | Decided | Delivered | Settled | Stored
+Event = Sent | Acknowledged | Refused | Decided | Delivered | Settled | GivenBack | Buried | Stored
 KINDS = {
     each.__name__: each
-    for each in (Sent, Acknowledged, Refused, Decided, Delivered, Settled, Stored)
+    for each in (
+        Sent,
+        Acknowledged,
+        Refused,
+        Decided,
+        Delivered,
+        Settled,
+        GivenBack,
+        Buried,
+        Stored,
+    )
 }
 
 
@@ -168,6 +209,8 @@ class History:
         self.decided = [each for each in ordered if isinstance(each, Decided)]
         self.delivered = [each for each in ordered if isinstance(each, Delivered)]
         self.settled = [each for each in ordered if isinstance(each, Settled)]
+        self.given_back = [each for each in ordered if isinstance(each, GivenBack)]
+        self.buried = [each for each in ordered if isinstance(each, Buried)]
         self.stored = [each for each in ordered if isinstance(each, Stored)]
         self.at_place = {each.place: each.value for each in self.stored}
         self.places: dict[str, list[Place]] = defaultdict(list)
@@ -389,6 +432,47 @@ def a_key_is_delivered_in_order(history: History) -> Found:
         key = (each.index, each.place[:2], each.key)
         found.expect(each.offset > last.get(key, -1), f"{each} came behind {last.get(key)}")
         last[key] = each.offset
+    return found
+
+
+# --- what must hold of shared indexes of topics with several replicas ----------------------------
+
+
+def one_consumer_at_a_time(history: History, seconds: float) -> Found:
+    """Nobody is handed a message so soon after somebody else who has not given it back.
+
+    `seconds` is less than a lease. With one replica this may happen, after a broker was away.
+    """
+    found = Found()
+    given_back: dict[tuple[str, Place], list[int]] = defaultdict(list)
+    for gone in history.given_back:
+        given_back[gone.index, gone.place].append(gone.at)
+    last: dict[tuple[str, Place], Delivered] = {}
+    for each in history.delivered:
+        if each.mode == "own":
+            continue
+        key = each.index, each.place
+        former, last[key] = last.get(key), each
+        if former is None or former.reader == each.reader:
+            found.looked_at += 1
+            continue
+        is_free = any(former.at < at < each.at for at in given_back[key])
+        is_over = each.at - former.at > seconds * 1e9
+        found.expect(is_free or is_over, f"{each}, and {former} had it")
+    return found
+
+
+def the_rejected_are_buried_once(history: History) -> Found:
+    """Each message that was rejected has one dead letter, and no other has."""
+    found = Found()
+    letters: dict[tuple[str, Place], int] = defaultdict(int)
+    for each in history.buried:
+        letters[each.index, each.place] += 1
+    rejected = {(each.index, each.place) for each in history.given_back if each.rejected}
+    for key in sorted(rejected):
+        found.expect(letters[key] == 1, f"{key} was rejected, and has {letters[key]} dead letters")
+    for key, count in letters.items():
+        found.expect(key in rejected, f"{key} has {count} dead letters, and nobody rejected it")
     return found
 
 

@@ -114,7 +114,9 @@ class Leases(Ledger):
         if state.clean:
             withheld = state.lent
         else:
-            end = self.end if self.reservation is None else max(state.start, state.high)
+            end = self.end  # what comes from now on was with nobody
+            if self.reservation is not None:
+                end = max(state.start, min(end, state.high))
             withheld = [] if self.settings.failover == "fast" else [(state.start, end)]
             limit = self._maps.covered  # all behind the maps is withheld: they need not grow now
         self._withheld_until = now_us + self._grace_us

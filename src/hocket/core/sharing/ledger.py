@@ -134,6 +134,15 @@ class Ledger:
             return []
         return self._of(consumer, self.start, self._maps.covered)
 
+    def all_leases(self) -> list[tuple[int, int, int, int]]:
+        """(start, end, consumer, deadline) of all messages that consumers have."""
+        return [
+            (start, end, holder, deadline)
+            for run in self._maps.runs(RUNS_OF[LEASED], self.start, self._maps.covered)
+            for first, last, holder in self._maps.by_holder(*run)
+            for start, end, deadline in self._maps.by_deadline(first, last)
+        ]
+
     def is_handed_out(self, consumer: int, offset: int) -> bool:
         """Whether the consumer has this message, and its delivery counts."""
         at = offset - self._maps.base

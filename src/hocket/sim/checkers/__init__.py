@@ -32,6 +32,9 @@ from hocket.sim.checkers.copies_that_have_applied_the_same_are_the_same import (
 )
 from hocket.sim.checkers.credit_is_never_exceeded import CreditIsNeverExceeded
 from hocket.sim.checkers.delivery_resumes_after_a_crash import DeliveryResumesAfterACrash
+from hocket.sim.checkers.each_message_that_dies_has_one_dead_letter import (
+    EachMessageThatDiesHasOneDeadLetter,
+)
 from hocket.sim.checkers.each_side_of_a_cut_becomes_a_ring import EachSideOfACutBecomesARing
 from hocket.sim.checkers.each_term_has_one_leader import EachTermHasOneLeader
 from hocket.sim.checkers.encoded_messages_come_back_as_they_were import (
@@ -45,9 +48,13 @@ from hocket.sim.checkers.group_0_has_one_leader_in_a_term import Group0HasOneLea
 from hocket.sim.checkers.log_starts_move_by_committed_entries import LogStartsMoveByCommittedEntries
 from hocket.sim.checkers.logs_agree_where_their_terms_do import LogsAgreeWhereTheirTermsDo
 from hocket.sim.checkers.lookups_find_the_successor import LookupsFindTheSuccessor
+from hocket.sim.checkers.messages_of_a_key_are_handed_out_in_order import (
+    MessagesOfAKeyAreHandedOutInOrder,
+)
 from hocket.sim.checkers.metadata_checker import MetadataChecker, MetadataWatch
 from hocket.sim.checkers.metadata_is_the_same_everywhere import MetadataIsTheSameEverywhere
 from hocket.sim.checkers.no_batch_is_stored_twice import NoBatchIsStoredTwice
+from hocket.sim.checkers.no_message_is_leased_twice import NoMessageIsLeasedTwice
 from hocket.sim.checkers.no_request_is_done_twice import NoRequestIsDoneTwice
 from hocket.sim.checkers.nothing_beyond_the_high_watermark_is_delivered import (
     NothingBeyondTheHighWatermarkIsDelivered,
@@ -146,6 +153,7 @@ OF_THE_COPIES: tuple[type[CopiesChecker], ...] = (
     EveryGroupIsLedWhenFaultsAreOver,
     TheFilesOfAllCopiesHoldTheSame,
     TransactionsAreWholeOrAbsent,
+    NoMessageIsLeasedTwice,  # C2
 )
 OF_THE_CLIENTS = (
     AcknowledgedRecordsAreAtTheirOffsets,  # O2
@@ -153,8 +161,10 @@ OF_THE_CLIENTS = (
     NothingBeyondTheHighWatermarkIsDelivered,  # O6
     NothingIsAcknowledgedWithoutAMajority,  # G2
     SubscribersGetEveryMessageInOrder,  # C1
-    WhatIsAckedForGoodIsNotHandedOutAgain,  # C2
-    ClientsMendNothingBeforeAnythingFails,  # C3
+    WhatIsAckedForGoodIsNotHandedOutAgain,  # C3
+    EachMessageThatDiesHasOneDeadLetter,  # C4
+    MessagesOfAKeyAreHandedOutInOrder,  # C5
+    ClientsMendNothingBeforeAnythingFails,
 )
 CHECKERS: tuple[type[Checker], ...] = (
     *OF_THE_RING, *OF_THE_TREE, *OF_THE_LINKS, *OF_THE_METADATA, *OF_THE_COPIES, *OF_THE_CLIENTS,

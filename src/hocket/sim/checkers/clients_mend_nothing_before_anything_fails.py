@@ -1,4 +1,4 @@
-"""C3: the cores of a client redial, ask again and open again what they had open. As long as no
+"""The cores of a client redial, ask again and open again what they had open. As long as no
 fault has struck they have no reason to; a node that gives them one would be hidden by it."""
 
 from __future__ import annotations

@@ -58,4 +58,8 @@ def _state(core: Any) -> Any:
         for producer_id, each in core.dedupe.producers.items()
     }
     indexes = {name: each.encode() for name, each in core.cursors.applied.items()}
-    return core.start, core.high_watermark, producers, indexes, core.stages.snapshot()
+    shares = {
+        name: (each.start, each.high, each.maps(), each.marks(), [*each.dying], each.rests())
+        for name, each in core.shares.items()
+    }
+    return core.start, core.high_watermark, producers, indexes, shares, core.stages.snapshot()

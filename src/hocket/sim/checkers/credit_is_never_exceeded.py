@@ -27,7 +27,11 @@ class CreditIsNeverExceeded(Checker):
         self._deliveries: dict[int, int] = {}  # by consumer
         record = bytes(cluster.options.record_bytes_max + NAME_BYTES_MAX)
         largest = batches.encode(
-            [record] * RECORDS_MAX, timestamps=cluster.now_us, producer_id=bytes(16), sequence=0
+            [record] * RECORDS_MAX,
+            timestamps=cluster.now_us,
+            producer_id=bytes(16),
+            sequence=0,
+            keys=[b"k"] * RECORDS_MAX if cluster.options.keyed else None,
         )
         self._batch_bytes_max = len(largest) + STORED_BYTES_MAX
 

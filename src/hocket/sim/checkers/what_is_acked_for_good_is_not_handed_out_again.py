@@ -1,4 +1,4 @@
-"""C2: what one of the workers of a shared index has acknowledged, and was told is durable, goes to
+"""C3: what one of the workers of a shared index has acknowledged, and was told is durable, goes to
 no worker again; and every message that was published goes to one of them at least."""
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from hocket.sim.mutants.mutant import Mutant
 from hocket.sim.mutants.of_group0 import OF_GROUP_0
 from hocket.sim.mutants.of_replication import OF_REPLICATION
+from hocket.sim.mutants.of_sharing import OF_SHARING
 from hocket.sim.mutants.of_the_clients import OF_THE_CLIENTS
 from hocket.sim.mutants.of_the_links import OF_THE_LINKS
 from hocket.sim.mutants.of_the_log import OF_THE_LOG
@@ -21,6 +22,6 @@ __all__ = ["MUTANTS", "Mutant"]
 
 _ALL = (
     *OF_THE_RING, *OF_THE_RELAY, *OF_THE_LINKS, *OF_GROUP_0, *OF_THE_CLIENTS, *OF_REPLICATION,
-    *OF_THE_LOG, *OF_TRANSACTIONS,
+    *OF_THE_LOG, *OF_TRANSACTIONS, *OF_SHARING,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {each.name: each for each in _ALL}

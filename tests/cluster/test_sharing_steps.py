@@ -1,0 +1,160 @@
+"""Each step of a message of a shared index, and who dies then: the table, on real processes.
+
+Three nodes keep each topic, and that of its dead letters. A consumer stands still at a step; then a
+node is killed, or the consumer itself. What it was told is durable must be so, what it has goes to
+nobody else before its lease is over, all that is left goes to another consumer, and each message
+that was rejected has one dead letter. By default one cell, with HOCKET_STRESS=long all of them,
+HOCKET_TIMES times (6).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hocket
+from hocket.errors import Timeout
+from tests.cluster.test_replication import NAMES, nodes_in, tell
+from tests.support.cluster.clients import buried
+from tests.support.cluster.history import Buried
+from tests.support.cluster.holder import HALF, LEASE_SECONDS, STEPS
+from tests.support.cluster.processes import Cluster, wait_for
+from tests.support.threads import LONG
+
+COUNT = 20
+VICTIMS = ("leader", "follower", "consumer", "dead letters' leader")
+TIMES = int(os.environ.get("HOCKET_TIMES", "6"))
+CELLS = (
+    [(step, victim) for step in STEPS for victim in VICTIMS] * TIMES
+    if LONG
+    else [("dying", "dead letters' leader")]
+)
+PATIENCE = 60.0
+SOON = LEASE_SECONDS / 2  # a lease is counted from when a message was read, and not handed out
+
+
+@contextmanager
+def holder(url: str, topic: str, step: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.support.cluster.holder", url, topic, step]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "the consumer has ended"
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+class Table:
+    def __init__(self, cluster: Cluster, client: hocket.Client) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.kills = 0
+
+    def make_topics(self) -> None:
+        """While all nodes are there: later the root may not know yet that one is back."""
+        for number in range(len(CELLS)):
+            for name in (f"t{number}", f"t{number}.dlq"):
+                self.client.create_topic(name, replication=3)
+
+    def cell(self, number: int, step: str, victim: str) -> None:
+        topic = f"t{number}"
+        with self.client.producer(topic, timeout=PATIENCE) as producer:
+            producer.send_many([b"%d" % each for each in range(COUNT)])
+            producer.flush(PATIENCE)
+        with holder(self.cluster[NAMES[number % 3]].url, topic, step) as consumer:
+            held = told(consumer)["held"]
+            since = time.monotonic()
+            killed = self._kill(victim, topic, consumer)
+            done = set(held[:HALF]) if step == "acked" else set()
+            given = self._rest(topic, SOON)
+            early = [offset for offset, at in given if offset in held and at - since < SOON]
+            assert victim == "consumer" or not early, f"{early} of {held}"
+            assert not done & {offset for offset, _ in given}
+            if victim != "consumer":
+                assert consumer.stdin is not None
+                consumer.stdin.write("\n")
+                consumer.stdin.flush()
+                done |= set(told(consumer)["done"])
+        more = self._rest(topic)
+        assert not done & {offset for offset, _ in more}
+        again = {offset for offset, _ in given + more}
+        rejected = set(held[:HALF]) if step in ("dying", "dead-lettered") else set()
+        letters = Counter(
+            each.offset for each in buried(self.client, topic) if isinstance(each, Buried)
+        )
+        assert set(letters.values()) <= {1}, letters
+        assert set(letters) <= rejected
+        if step == "dead-lettered":
+            assert set(letters) == rejected
+        assert again | done | set(letters) == set(range(COUNT))
+        if killed:
+            self.cluster.restart(killed)
+
+    def _kill(self, victim: str, topic: str, consumer: subprocess.Popen[str]) -> str:
+        """The name of the node that was killed, if one was."""
+        self.kills += 1
+        if victim == "consumer":
+            consumer.kill()
+            return ""
+        of = topic + ".dlq" if victim == "dead letters' leader" else topic
+        ids = {self.cluster[name].node: name for name in NAMES[:3]}
+        wait_for(lambda: self._leader(of) in ids, PATIENCE, self.cluster.logs)
+        name = leader = ids[self._leader(of)]
+        if victim == "follower":
+            name = next(each for each in NAMES[:3] if each != leader)
+        self.cluster[name].kill()
+        return name
+
+    def _leader(self, topic: str) -> str:
+        return self.client.describe(topic, timeout=PATIENCE).partitions[0].leader
+
+    def _rest(self, topic: str, seconds: float = 0.0) -> list[tuple[int, float]]:
+        """Take and ack all that comes, for so long, or until nothing is left; with the times."""
+        found: list[tuple[int, float]] = []
+        deadline = time.monotonic() + (seconds or PATIENCE)
+        with self.client.subscribe(topic, index="i", mode="shared", timeout=PATIENCE) as messages:
+            while time.monotonic() < deadline:
+                try:
+                    message = messages.receive(0.5)
+                except Timeout:
+                    if seconds or self.client.lag(topic, "i", timeout=PATIENCE):
+                        continue
+                    break
+                found.append((message.offset, time.monotonic()))
+                message.ack()
+                messages.commit(PATIENCE)
+        return found
+
+
+@pytest.mark.timeout(3600 if LONG else 300)
+def test_each_step_and_who_dies(tmp_path: Path):
+    with (
+        nodes_in(tmp_path / "nodes", 3, None) as cluster,
+        hocket.connect(cluster[NAMES[0]].url, timeout=PATIENCE) as client,
+    ):
+        table = Table(cluster, client)
+        table.make_topics()
+        for number, (step, victim) in enumerate(CELLS):
+            began = time.monotonic()
+            table.cell(number, step, victim)
+            tell(f"{step}, {victim} dies: exact, in {time.monotonic() - began:.1f} s")
+    tell(f"{table.kills} kills")
