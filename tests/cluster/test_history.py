@@ -308,6 +308,7 @@ def test_who_is_handed_what_another_one_has():
         [handed(1, "a"), handed(6, "b")],
         [handed(1, "a"), handed(2, "a")],
         [handed(1, "a"), Delivered(2, "b", "j", "own", *PLACE, "v")],
+        [replace(handed(1, "a"), offset=4), handed(9, "a"), handed(10, "b")],  # a stood still
     ):
         found = one_consumer_at_a_time(History(fine), 4)
         assert found.looked_at

@@ -68,6 +68,7 @@ class Table:
         self.cluster = cluster
         self.client = client
         self.kills = 0
+        self._names = {cluster[name].node: name for name in NAMES[:3]}  # by the ids of their stores
 
     def make_topics(self) -> None:
         """While all nodes are there: later the root may not know yet that one is back."""
@@ -116,9 +117,8 @@ class Table:
             consumer.kill()
             return ""
         of = topic + ".dlq" if victim == "dead letters' leader" else topic
-        ids = {self.cluster[name].node: name for name in NAMES[:3]}
-        wait_for(lambda: self._leader(of) in ids, PATIENCE, self.cluster.logs)
-        name = leader = ids[self._leader(of)]
+        wait_for(lambda: self._leader(of) in self._names, PATIENCE, self.cluster.logs)
+        name = leader = self._names[self._leader(of)]
         if victim == "follower":
             name = next(each for each in NAMES[:3] if each != leader)
         self.cluster[name].kill()
