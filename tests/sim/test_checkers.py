@@ -71,7 +71,12 @@ class Cluster:
         self.deceived = False
         self.is_safety_phase = True
         self.options = SimpleNamespace(
-            guarded=True, record_bytes_max=10, faults=(), temper="calm", relay=RelaySettings
+            keyed=False,
+            guarded=True,
+            record_bytes_max=10,
+            faults=(),
+            temper="calm",
+            relay=RelaySettings,
         )
         self.fails: list[tuple[int, Contact]] = []
         self.relay_crashes: list[tuple[int, Contact]] = []
