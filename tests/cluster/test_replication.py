@@ -162,9 +162,7 @@ def some(count: int, kinds: Sequence[Kind]) -> list[Kind]:
     return chosen
 
 
-SLICE = (
-    Faults.leader_killed, Faults.stranger_speaks, Faults.all_killed, Faults.follower_killed,
-)  # fmt: skip
+SLICE = (Faults.leader_killed, Faults.stranger_speaks, Faults.all_killed)
 FULL = [Faults.follower_full, Faults.leader_full] * 6
 OF_FIVE = (*DEATHS, Faults.two_killed)
 

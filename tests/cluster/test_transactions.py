@@ -38,10 +38,7 @@ RECORDS = 300  # in each partition
 VICTIMS = ("participant", "decider", "root", "client")
 ROUNDS = 5
 ALL = [(step, victim) for step in STEPS for victim in VICTIMS]
-SLICE = [
-    ("staged", "participant"), ("asked", "decider"), ("asked", "participant"),
-    ("decided", "participant"), ("prepared", "client"), ("decided", "client"), ("asked", "root"),
-]  # fmt: skip
+SLICE = [("asked", "decider"), ("asked", "participant"), ("decided", "participant")]
 SECONDS = 60.0
 ASKED_SECONDS_MAX = 0.1  # between the request to commit and the kill: about what it takes
 
