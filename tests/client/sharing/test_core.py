@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from hocket import frames
 from hocket.client_core.consuming.attachment import TIDY_US
 from hocket.client_core.sharing.progress import NOTES_MAX
-from hocket.errors import OutOfRange, WrongType
+from hocket.errors import LeaseLost, OutOfRange, WrongType
 from tests.support.client.sharing import Sharing, numbers
 
 
@@ -66,3 +67,21 @@ def test_bad_arguments_are_refused_at_once():
     message.reject("x" * 1000)
     one.stage.advance(TIDY_US)
     assert one.settles()[0].reason == "x" * 497 + "..."
+
+
+def test_an_extension_that_its_ack_has_overtaken_is_no_lost_lease():
+    one = Sharing()
+    one.lease((0, 2, 1))
+    first, second = one.read()
+    one.settles()
+    first.extend()
+    second.extend()
+    first.ack()
+    mark = one.core.acked_so_far()
+    *extensions, ack = one.settles()
+    assert ack.action == "ack"
+    one.answer(ack)
+    for extension in extensions:
+        one.stage.reply(frames.Settled(extension.request, extension.ranges))
+    with pytest.raises(LeaseLost, match=r"1 message .* offset 1\)"):  # which is held still
+        one.core.are_committed(mark)
