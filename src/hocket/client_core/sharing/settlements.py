@@ -41,6 +41,7 @@ class Telling:
     quiet: bool
     delivery: int  # the number of the last Lease that had come when this was put together
     waits: bool = True  # it has yet to be sent
+    sent_us: int = 0
     doubtful: bool = False  # it was sent on a link that broke
     # What came again before the answer: it may be given back once more by then, and the answer to
     # this telling says nothing of that.
