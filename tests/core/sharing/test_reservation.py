@@ -251,6 +251,75 @@ def test_void_extensions_are_forgotten(monkeypatch):
     assert len(state._extended) <= 3
 
 
+def extended(state: ShareState) -> Leases:
+    """A leader of whose two messages the first was extended, and whose log the state has."""
+    leases = led(state)
+    leases.is_reserved(RUN)
+    leases.reserve(1, 2)
+    leases.lease([(0, 2)], 0, identity=b"a")
+    leases.settle(1, "extend", [(0, 1)], now_us=0, duration_us=5 * LEASE_US)
+    logged(state, leases)
+    return leases
+
+
+def logged(state: ShareState, leases: Leases) -> None:
+    change = leases.take_change()
+    assert change is not None
+    change.high = RUN
+    state.apply(ShareChange.decode(change.encode()))
+
+
+def test_an_extension_is_void_when_another_consumer_has_the_message():
+    state = ShareState(0, SETTINGS)
+    leases = extended(state)
+    leases.settle(1, "nack", [(0, 1)], now_us=1)
+    logged(state, leases)
+    # The next leader finds it with nobody; what the log has of it must not come back to life.
+    following = led(ShareState.restore(state.snapshot()))
+    following.pass_time(LEASE_US)
+    for leader in (leases, led(state)):
+        leader.is_reserved(RUN)
+        leader.pass_time(LEASE_US)
+        copy = ShareState.restore(state.snapshot())
+        copy._extended = list(state._extended)  # as a replica that has taken no snapshot since
+        (run,) = leader.reserve(2, 1)
+        leader.lease([run], LEASE_US, identity=b"b")
+        logged(copy, leader)
+        assert copy.extended() == []
+
+
+def test_an_extension_that_is_taken_back_is_void():
+    state = ShareState(0, SETTINGS)
+    leases = extended(state)
+    leases.settle(1, "extend", [(0, 2)], now_us=1)
+    change = leases.take_change()
+    assert change is not None
+    assert change.extended == [(0, 1, 0)]
+    state.apply(change)
+    assert state.extended() == []
+    leases.settle(1, "extend", [(0, 2)], now_us=2)  # that needs no entry
+    assert leases.take_change() is None
+
+
+def test_whoever_claims_a_message_keeps_its_extension():
+    state = ShareState(0, SETTINGS)
+    extended(state)
+    following = led(state)
+    following.welcome(7, b"a", None, [(0, 2)], 1)
+    assert following.all_leases() == [(0, 1, 7, 5 * LEASE_US), (1, 2, 7, LEASE_US + 1)]
+
+
+def test_a_message_that_is_extended_again_and_again_takes_the_room_of_one(monkeypatch):
+    monkeypatch.setattr("hocket.core.sharing.state.HOLDERS_MAX", 2)
+    state = ShareState(0, SETTINGS)
+    state.apply(ShareChange(counts=[(0, 2, 1 + MARK * HELD)]))
+    for until in range(1, 50):
+        state.apply(ShareChange(extended=[(0, 2, until)]))
+    assert len(state._extended) <= 3
+    assert state.extended() == [(0, 2, 49)]
+    assert ShareState.restore(state.snapshot()).extended() == [(0, 2, 49)]
+
+
 # --- the log -------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from hocket.core.ring.contact import seed
 from hocket.core.ring.messages import Busy, GetCloser
 from hocket.model import PartitionId
 from hocket.node.links import links, outgoing
+from hocket.node.raft_mail import RaftMail
 from hocket.wire.framing import NODE_MARK, PREFIX, framed
 from hocket.wire.node_codec import ITEMS_MAX
 from tests.support.node.links import End, World
@@ -81,11 +82,27 @@ def test_what_is_urgent_overtakes_bulk(world: World):
 def test_a_full_queue_loses_and_says_so_by_its_count(world: World):
     one, other = End(world, "a"), End(world, "b")
     piece = Piece(0, 1, bytes(3 << 20))
-    for _ in range(9):
+    for _ in range(25):
         one.send(other, Fetched(1, PartitionId("t", 0), (piece,), 9, (), 0, 0))
     link = one.links._out[other.address]
-    assert link.dropped == 9 - outgoing.QUEUE_BYTES_MAX // (3 << 20)
-    world.until(lambda: len(other.heard_messages) == 9 - link.dropped)
+    assert link.dropped == 25 - outgoing.BULK_BYTES_MAX // (3 << 20)
+    world.until(lambda: len(other.heard_messages) == 25 - link.dropped)
+
+
+def test_answers_of_raft_overtake_its_entries_and_what_four_groups_send_at_once_is_not_lost(
+    world: World,
+):
+    one, other = End(world, "a"), End(world, "b")
+    one.send(other, closer(0))
+    world.until(lambda: other.heard_messages)
+    for number in range(8):  # four groups, each with all that it may have under way
+        piece = Piece(number, number + 1, bytes(4 << 20))
+        one.send(other, RaftMail(b"", (piece,)))
+    one.send(other, RaftMail(b"", ()))
+    assert one.links._out[other.address].dropped == 0
+    world.until(lambda: len(other.heard_messages) == 10)
+    sizes = [len(message.pieces) for _, _, message in other.heard_messages[1:]]
+    assert sizes.index(0) <= 1, "it may wait for the frame that is being written, no more"
 
 
 def test_nobody_there_is_told_once_and_tried_again(world: World):

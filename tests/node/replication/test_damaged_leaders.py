@@ -7,6 +7,7 @@ import pytest
 from hocket import frames
 from tests.node.replication.test_failover import contents, leader_of, publish
 from tests.support.node.cluster import SECOND, Asking, Nodes
+from tests.support.node.replicated import Sharing
 
 RECORDS = [b"%d" % number * 200 for number in range(30)]
 
@@ -71,3 +72,26 @@ def test_a_leader_that_cannot_send_its_records_leads_no_more(nodes):
     assert {replica.get(1).raft.group.outline.last for replica in replicas} == {
         replicas[0].get(1).raft.group.commit
     }
+
+
+def test_a_leader_that_knows_of_damage_reads_for_two_consumers_of_a_shared_index(nodes):
+    """The first read ends its leadership at once, with the second one still to be done."""
+    first = filled(nodes)
+    consumers = [Sharing(nodes, first, identity) for identity in (1, 2)]
+    for each in consumers:
+        assert isinstance(each.open(prefetch=40), frames.SubscriptionOpened)
+    nodes.until(lambda: sum(len(each.leased) for each in consumers) == 30, 20, "all leases")
+    damage_a_segment(nodes, first)
+    machine = nodes.machines[first]
+    assert machine.node is not None
+    reports: list[object] = []
+    machine.node.node._wiring.log.scrub(reports.append)
+    nodes.until(lambda: bool(reports), 20, "the scrub")
+    (holder,) = [each for each in consumers if 0 in each.offsets]
+    holder.begin_settling("nack", *holder.offsets)
+    nodes.run(SECOND)
+    second = leader_of(nodes)
+    assert second != first
+    again = Sharing(nodes, second, 1)
+    again.open(prefetch=len(RECORDS))
+    again.until_leased(1, 40)

@@ -105,6 +105,27 @@ def test_a_transaction_is_staged_decided_and_applied_on_all_copies():
     check_copies(nodes)
 
 
+@pytest.mark.parametrize("decided_at", [0, 1, 2])
+def test_only_who_still_leads_says_that_something_is_not_staged(decided_at: int):
+    """An old leader that does not know of the next one does not know what was staged there."""
+    nodes = replicated()
+    attempt = Attempt(nodes, nodes.id_decided_at(decided_at), 0, 1, range(PARTITIONS), serial=0)
+    attempt.stage()
+    hosted = nodes.hosted(0)
+    stages, authority = hosted.core.stages, hosted.copy.authority
+    known, stages.producers = stages.producers, {}
+    confirm = authority.confirm
+
+    def confirmed(answered):
+        stages.producers = known  # by the time that a majority has answered, all of it is known
+        confirm(answered)
+
+    authority.confirm = confirmed
+    assert attempt.commit().outcome == "committed"
+    assert ends(nodes) == [1] * PARTITIONS
+    check_copies(nodes)
+
+
 def steps() -> list[str]:
     nodes = replicated()
     nodes.begin_points()

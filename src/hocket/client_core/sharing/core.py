@@ -6,7 +6,7 @@ message is settled or dropped, so that no consumer holds more than its window (s
 Rule 2: the leases of messages that wait here are renewed (see `leases`). A message that was handed
 out is the application's, and only the application extends its lease. If the application takes
 nothing for a whole lease, what waits is released for other consumers, and its credit is kept back
-until the application asks for more.
+until the application asks for more. What could not be renewed is released, too.
 Rule 3: what is said about messages is sent together, TIDY_US after the first; extensions, and what
 a full window waits for, are sent at once. It is told until it is answered (see `settlements`).
 Rule 4: what waits here when a link breaks is dropped, since the broker releases it when this
@@ -41,13 +41,7 @@ from hocket.client_core.sharing.teller import Teller
 from hocket.client_core.sharing.verdict import RELEASE, Verdict, rejection
 from hocket.client_core.sharing.window import Window
 from hocket.core.session.session import CONSUMER_BYTES
-from hocket.errors import (
-    CorruptData,
-    HocketError,
-    ProtocolError,
-    WrongKind,
-    from_code,
-)
+from hocket.errors import CorruptData, HocketError, ProtocolError, WrongKind, from_code
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import SECOND_US, Start
 from hocket.timers import Timer
@@ -445,7 +439,16 @@ class SharedCore(Attachment):
         for progress in self._all_progress():
             progress.notes_max = self._notes_max()
 
+    def _release_stale(self) -> None:
+        """Its broker was silent for so long that another consumer may have it soon."""
+        if found := self.inbound.stale(self._now_us()):
+            for progress, offsets in found:
+                self._release(progress, offsets)
+            self._flush()  # before the credit: who releases gets nothing before new credit
+
     def _asked_for_more(self) -> None:
+        if self.inbound.is_next_stale(self._now_us()):
+            self._release_stale()
         if self._idle:
             self._idle = False
             self._send_credit()
@@ -475,6 +478,7 @@ class SharedCore(Attachment):
             for progress in self._all_progress():
                 self._release(progress)
             self._flush()
+        self._release_stale()
         self.inbound.look_for_old(now_us)
         self._teller.tell_renewals()
         if now_us - self._looked_us >= 2 * lease_us:

@@ -9,7 +9,8 @@ handed out or dropped.
 
 Leases run while messages wait, so they are renewed: in the queue after a third of their length, in
 `ready` after a tenth. Nobody is asked when a message is drawn from `ready`, and whoever draws it is
-to have nearly the whole lease.
+to have nearly the whole lease. A renewal counts when the broker has granted it, and from when it
+was sent. What waits here and was not renewed in time (the broker stands still, say) is `stale`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import NamedTuple
 from hocket.client_core.consuming.message import Message, MessageBatch, count_of, offset_of
 from hocket.client_core.sharing.message import hash_of, leased_messages
 from hocket.client_core.sharing.progress import Portion, SharedProgress, Source
-from hocket.client_core.sharing.ranges import Run, ranges_of
+from hocket.client_core.sharing.ranges import Range, Run, ranges_of
 from hocket.errors import CorruptData, ProtocolError
 from hocket.model import EntryKind
 from hocket.wire.batch import iterate_entries
@@ -68,6 +69,7 @@ class Leases:
         self._left = 0  # how many messages `ready` had when it was last looked at
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
         self._ready_us = 0  # when the leases of `ready` were renewed
+        self._ready_asked_us = 0  # when that was last asked for
         self._taken_us = 0  # when the application was last seen to take something
 
     def __bool__(self) -> bool:
@@ -133,7 +135,7 @@ class Leases:
         progress.hand_out(offsets, map(count_of, messages), portion.renewed_us)
         self._ready_bytes = self._pass_turn(progress, portion)
         self._ready_progress, self._ready_portion = progress, portion
-        self._ready_us = portion.renewed_us
+        self._ready_us, self._ready_asked_us = portion.renewed_us, portion.asked_us
         self._taken_us = now_us
         self._make_ready(messages)
         return True
@@ -170,7 +172,7 @@ class Leases:
         progress = self._turns[0]
         portion = progress.queue[0]
         portion.source.batch()
-        if now_us - portion.renewed_us > self.lease_us // 10:
+        if now_us - max(portion.renewed_us, portion.asked_us) > self.lease_us // 10:
             self._renew(progress, portion, now_us)
         return progress, portion
 
@@ -240,19 +242,67 @@ class Leases:
     def look_for_old(self, now_us: int) -> None:
         """Put into `renewals` the leases of messages that have waited for long."""
         waiting = self._ready_offsets()
-        if waiting and now_us - self._ready_us >= self.lease_us // 10:
+        asked_us = max(self._ready_us, self._ready_asked_us)
+        if waiting and now_us - asked_us >= self.lease_us // 10:
             assert self._ready_progress is not None
-            self._ready_us = now_us
-            self._ready_progress.renewed(waiting, now_us)
+            self._ready_asked_us = now_us
             self.renewals.append((self._ready_progress, waiting))
         for progress in self.by_partition.values():
             for portion in progress.queue:
-                if now_us - portion.renewed_us >= self.lease_us // 3:
+                if now_us - max(portion.renewed_us, portion.asked_us) >= self.lease_us // 3:
                     self._renew(progress, portion, now_us)
 
     def _renew(self, progress: SharedProgress, portion: Portion, now_us: int) -> None:
-        portion.renewed_us = now_us
+        portion.asked_us = now_us
         self.renewals.append((progress, portion.offsets()))
+
+    def renewed(
+        self, progress: SharedProgress, ranges: list[Range], sent_us: int, delivery: int
+    ) -> None:
+        """The broker has renewed these leases, of deliveries up to `delivery`.
+
+        A renewal is of whole portions, and what was refused of one is not in it any more.
+        """
+        has = [start for start, _ in ranges], [end for _, end in ranges]
+        held = progress.held
+        progress.renewed(
+            [each for start, end in ranges for each in range(start, end) if each in held], sent_us
+        )
+        for portion in progress.queue:
+            if portion.number <= delivery and _is_in(*has, portion.runs[0][0]):
+                portion.renewed_us = max(portion.renewed_us, sent_us)
+        portion, undrawn = self._ready_portion, self._undrawn()
+        if (
+            self._ready_progress is progress
+            and portion is not None
+            and portion.number <= delivery
+            and undrawn
+            and _is_in(*has, undrawn[0][5])
+        ):
+            self._ready_us = max(self._ready_us, sent_us)
+
+    def stale(self, now_us: int) -> list[tuple[SharedProgress, set[int]]]:
+        """What waits, and must not be handed out: its lease may be over before it is."""
+        before_us = self._stale_before(now_us)
+        found: dict[SharedProgress, set[int]] = {}
+        for progress in self.by_partition.values():
+            for portion in progress.queue:
+                if portion.renewed_us <= before_us:
+                    found.setdefault(progress, set()).update(portion.offsets())
+        waiting = self._ready_offsets() if self._ready_us <= before_us else []
+        if waiting and self._ready_progress in self.by_partition.values():
+            assert self._ready_progress is not None
+            found.setdefault(self._ready_progress, set()).update(waiting)
+        return list(found.items())
+
+    def is_next_stale(self, now_us: int) -> bool:
+        """Whether what `refill` or `take_batch` would take first from a queue is `stale`."""
+        if not self._turns:
+            return False
+        return self._turns[0].queue[0].renewed_us <= self._stale_before(now_us)
+
+    def _stale_before(self, now_us: int) -> int:
+        return now_us - self.lease_us * 9 // 10
 
     def untouched_us(self, now_us: int) -> int:
         """How long messages have waited without the application taking one."""
@@ -431,6 +481,11 @@ def _parted(
         yield source, size, part
     if at < len(runs):
         raise _missing(progress, runs[at][0])
+
+
+def _is_in(starts: list[int], ends: list[int], offset: int) -> bool:
+    at = bisect_right(starts, offset) - 1
+    return at >= 0 and offset < ends[at]
 
 
 def _missing(progress: SharedProgress, offset: int) -> ProtocolError:

@@ -56,7 +56,7 @@ class Source:
 class Portion:
     """The messages of one batch that one delivery has leased and that were not handed out yet."""
 
-    __slots__ = ("number", "renewed_us", "runs", "size", "source")
+    __slots__ = ("asked_us", "number", "renewed_us", "runs", "size", "source")
 
     def __init__(
         self, source: Source, size: int, runs: list[Run], number: int, now_us: int
@@ -65,7 +65,9 @@ class Portion:
         self.size = size  # credit to give back in the end; 0 if the batch was sent before
         self.runs = runs
         self.number = number  # the delivery's, counted from 1
-        self.renewed_us = now_us  # when its leases began or were renewed, by our own clock
+        # When its leases began, or a renewal was sent that the broker has granted: by our clock.
+        self.renewed_us = now_us
+        self.asked_us = now_us  # when a renewal was last sent
 
     def offsets(self) -> list[int]:
         return [offset for start, end, _ in self.runs for offset in range(start, end)]
@@ -205,7 +207,9 @@ class SharedProgress:
     def renewed(self, offsets: Iterable[int], now_us: int) -> None:
         if len(self._until) > 2 * len(self.held) + NOTES_MAX:
             self._until = {each: self._until[each] for each in self.held if each in self._until}
-        self._until.update(dict.fromkeys(offsets, now_us + self.lease_us))
+        until = self._until
+        until_us = now_us + self.lease_us
+        until.update((each, max(until_us, until.get(each, 0))) for each in offsets)
 
     def held_still(self, at_us: int) -> set[int]:
         """The held messages whose lease had not ended at `at_us`, by our own clock."""

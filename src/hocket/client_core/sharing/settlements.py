@@ -41,6 +41,7 @@ class Telling:
     quiet: bool
     delivery: int  # the number of the last Lease that had come when this was put together
     waits: bool = True  # it has yet to be sent
+    sent_us: int = 0
     doubtful: bool = False  # it was sent on a link that broke
     # What came again before the answer: it may be given back once more by then, and the answer to
     # this telling says nothing of that.
@@ -178,11 +179,16 @@ class Settlements:
         if telling.is_refused_in_vain:
             return
         by_partition = telling.by_partition()  # without those that were replaced
-        self.add_refused(
-            [(at, (start, end)) for at, start, end in refused if at in by_partition],
-            now_us,
-            awaited=awaited,
-        )
+        found = [(at, (start, end)) for at, start, end in refused if at in by_partition]
+        if telling.verdict.action == "extend":
+            # What was settled since has an answer of its own. That may have overtaken this one: a
+            # broker that shares the partition with others may have to ask them first.
+            found = [
+                (at, each)
+                for at, run in found
+                for each in ranges_of(n for n in range(*run) if n in by_partition[at].held)
+            ]
+        self.add_refused(found, now_us, awaited=awaited)
 
     def is_open(self, telling: Telling) -> bool:
         return telling.number in self._open

@@ -17,6 +17,7 @@ from hocket.client_core.sharing.progress import SharedProgress
 from hocket.client_core.sharing.ranges import Run, triples
 from hocket.client_core.sharing.settlements import Settlements, Telling
 from hocket.client_core.sharing.verdict import RENEWAL
+from hocket.core.sharing.ranges import without
 from hocket.errors import HocketError, NotHere, ProtocolError, ReplyLost
 from hocket.frames import Frame
 
@@ -51,6 +52,7 @@ class Teller:
         self.put_together()
         for telling in self._settlements.to_send():
             telling.waits = False
+            telling.sent_us = self._core.session.outbox.now_us
             action, duration_us, reason = telling.verdict
             frame = frames.Settle(
                 0, handle, action, telling.triples(), duration_us, reason, telling.doubtful
@@ -90,6 +92,12 @@ class Teller:
             for partition, start, end in refused:  # somebody else has these messages, or will
                 if partition in by_partition:
                     self._drop(by_partition[partition], range(start, end), telling.delivery)
+            for partition, progress in by_partition.items():
+                lost = [(start, end) for at, start, end in refused if at == partition]
+                told = [(start, end) for each, start, end in telling.ranges if each is progress]
+                self._inbound.renewed(
+                    progress, without(told, lost), telling.sent_us, telling.delivery
+                )
 
     def _drop(self, progress: SharedProgress, lapsed: range, delivery: int) -> None:
         """Where keys keep their order, what waits here behind a message that is gone is given back:

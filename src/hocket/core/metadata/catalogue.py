@@ -159,6 +159,8 @@ class Catalogue(Proposer):
         # Who leads a partition that several nodes keep, by group, as far as this node has heard: an
         # empty text if nobody is known to. This node is named only while it serves the partition.
         self.leaders: dict[int, str] = {}
+        # Partitions of which this node keeps a copy that has stopped: who leads them is hearsay.
+        self.deaf: set[int] = set()
         self._turn = 0  # which replica is named next, of those of whom nothing is known
         self.is_dead: Callable[[str], bool] = lambda _node: False  # as far as this node knows
         # How many partitions each node has, with those of changes on their way. The broker's own
@@ -194,17 +196,23 @@ class Catalogue(Proposer):
         replicas = topic.replicas[number]
         if len(replicas) == 1:
             return replicas[0]
-        return self.leaders.get(topic.groups[number]) or self._another_of(replicas)
+        group = topic.groups[number]
+        return self.leaders.get(group) or self._another_of(replicas, group)
 
-    def _another_of(self, replicas: Replicas) -> str:
+    def hears(self, topic: Topic, number: int) -> bool:
+        """Whether this node keeps a copy of the partition, and so hears who leads it."""
+        return self.me in topic.replicas[number] and topic.groups[number] not in self.deaf
+
+    def _another_of(self, replicas: Replicas, group: int) -> str:
         """One that may know who leads, if this node does not. That is itself if it is one of them:
         who is told to ask the same node again does so after a pause.
 
         Who is dead is not known of every node: so others are named each time somebody asks.
         """
-        if self.me in replicas:
+        if self.me in replicas and group not in self.deaf:
             return self.me
-        living = [each for each in replicas if not self.is_dead(each)] or replicas
+        others = [each for each in replicas if each != self.me]
+        living = [each for each in others if not self.is_dead(each)] or others
         return living[self._turn % len(living)]
 
     def leaders_of(self, topic: Topic) -> list[str]:
@@ -215,7 +223,7 @@ class Catalogue(Proposer):
     def heard_leader(self, topic: Topic, number: int, node: str) -> None:
         """The node has said that it leads the partition; who keeps a copy knows it first-hand."""
         replicas = topic.replicas[number]
-        if len(replicas) > 1 and self.me not in replicas:
+        if len(replicas) > 1 and not self.hears(topic, number):
             self.leaders[topic.groups[number]] = node
 
     def holders_to_ask(self, topic: Topic, number: int) -> list[str]:
@@ -524,6 +532,7 @@ class Catalogue(Proposer):
             self.loads.subtract(_counted(topic.name, topic.replicas) if topic else ())
             for group in groups:
                 self.leaders.pop(group, None)
+                self.deaf.discard(group)
             self._deleted = merged((*self._deleted, *((group, group + 1) for group in groups)))
             return groups
         assert change.config is not None

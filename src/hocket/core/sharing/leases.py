@@ -96,6 +96,8 @@ class Leases(Ledger):
         self._consumers: list[int] = []  # those that share the keys
         # What consumers had before a restart, by their identities; it is withheld at most.
         self._had: dict[bytes, list[Range]] = {}
+        # The log says of some messages that their leases were extended, now or before.
+        self._knows_extensions = self.reservation is not None and state.knows_extensions
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
@@ -266,6 +268,8 @@ class Leases(Ledger):
             self._maps.set_deadline(start, end, deadline)
             counts += self._recount(start, end, _ONE_MORE, IN_DOUBT if in_doubt else HELD_NOW)
             self._change.holders.append((start, end, identity))
+            if self._knows_extensions:  # of the consumer that had it before
+                self._change.extended.append((start, end, 0))
         if runs:
             self._set_timer(deadline, runs[0][0], runs[-1][1])
         return counts
@@ -423,9 +427,16 @@ class Leases(Ledger):
 
     def _extend(self, start: int, end: int, now_us: int, duration_us: int, _reason: str) -> None:
         until = now_us + (duration_us or self.settings.lease_us)
-        self._set_deadline(start, end, until)
         if self.reservation is not None and duration_us > self.settings.lease_us:
+            self._knows_extensions = True
             self._change.extended.append((start, end, until))
+        elif self._knows_extensions:
+            self._change.extended += [
+                (low, high, 0)
+                for low, high, deadline in self._maps.by_deadline(start, end)
+                if deadline > until
+            ]
+        self._set_deadline(start, end, until)
 
     def _reject(self, start: int, end: int, _now_us: int, _duration_us: int, reason: str) -> None:
         base = self._maps.base
@@ -520,7 +531,10 @@ class Leases(Ledger):
             room -= high - low
             self._maps.set_holder(low, high, consumer)
             self._turn(low, high, WITHHELD, LEASED)
-            self._set_deadline(low, high, now_us + self.settings.lease_us)
+            full = now_us + self.settings.lease_us
+            for first, last, until in self._maps.by_deadline(low, high):
+                was_extended = until > max(full, self._withheld_until)
+                self._set_deadline(first, last, until if was_extended else full)
             # The log may not say that they were delivered: the broker crashed before that.
             self._recount(low, high, _AT_LEAST_ONE, HELD_NOW)
             self._change.holders.append((low, high, identity))
@@ -575,6 +589,7 @@ class Leases(Ledger):
         if self.reservation is not None:
             self.reservation.reset()
         self._had = {}
+        self._knows_extensions = False
         self._change = ShareChange(reset=offset)
         if self.keys is not None:
             self.order_keys()

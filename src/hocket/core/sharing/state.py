@@ -85,8 +85,8 @@ Holding = tuple[int, int, bytes]  # start, end, the identity of the consumer tha
 
 @dataclass(slots=True)
 class ShareChange:
-    """What is logged. `reset` is applied first, then `revived`; later counts, rests and holders
-    override earlier ones."""
+    """What is logged. `reset` is applied first, then `revived`; later counts, rests, holders and
+    extensions override earlier ones."""
 
     settled: list[Range] = field(default_factory=list)  # done for good
     counts: list[Count] = field(default_factory=list)  # of messages not settled, with marks
@@ -101,7 +101,8 @@ class ShareChange:
     revivals: int = 0  # how often there was one, with this one; 0: this is none
     rests: list[Rest] = field(default_factory=list)  # nacked with a delay
     holders: list[Holding] = field(default_factory=list)  # given to a consumer
-    extended: list[Rest] = field(default_factory=list)  # leases that last longer than usual
+    # Leases that last longer than usual, and until when; 0: not any more.
+    extended: list[Rest] = field(default_factory=list)
     high: int = 0  # messages below this offset may be leased from now on
 
     @property
@@ -234,9 +235,9 @@ class ShareState:
     """Every message below `start` is settled, and `start` itself is not. A new state is clean."""
 
     __slots__ = (
-        "_counts", "_done", "_extended", "_holders", "_holders_max", "_marks", "_rests", "clean",
-        "dying", "high", "lent", "longest_us", "lost", "revivals", "revived_to", "settings",
-        "start",
+        "_counts", "_done", "_extended", "_extended_max", "_holders", "_holders_max", "_marks",
+        "_rests", "clean", "dying", "high", "lent", "longest_us", "lost", "revivals", "revived_to",
+        "settings", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, settings: ShareSettings = ShareSettings()) -> None:  # noqa: B008
@@ -258,7 +259,8 @@ class ShareState:
         self._holders_max = HOLDERS_MAX
         self.high = 0  # no message from this offset on was leased, where several nodes keep them
         self.longest_us = settings.lease_us  # no lease that may be left is longer, but for these:
-        self._extended: list[Rest] = []
+        self._extended: list[Rest] = []  # later rows override earlier ones; 0: not extended
+        self._extended_max = HOLDERS_MAX
 
     def apply(self, change: ShareChange) -> None:
         if change.reset is not None:
@@ -274,8 +276,9 @@ class ShareState:
         self.longest_us = max(self.longest_us, self.settings.lease_us)
         self.high = max(self.high, change.high)
         if change.extended:
-            if len(self._extended) > HOLDERS_MAX:
+            if len(self._extended) > self._extended_max:
                 self._extended = self.extended()
+                self._extended_max = max(HOLDERS_MAX, 2 * len(self._extended))
             self._extended += change.extended
         if change.revived:
             self._revive(change.revived)
@@ -336,12 +339,24 @@ class ShareState:
 
     def extended(self) -> list[Rest]:
         """The messages with a consumer that has extended their leases, and until when."""
-        base = self.start
+        if not self._extended:
+            return []
+        base, size = self.start, len(self._marks)
+        times = array("q", bytes(8 * size))
+        for start, end, until in self._extended:
+            first, last = max(start, base) - base, min(end - base, size)
+            if first < last:
+                times[first:last] = array("q", (until,)) * (last - first)
+        for run in _WITH_NOBODY.finditer(self._marks):
+            times[run.start() : run.end()] = array("q", bytes(8 * (run.end() - run.start())))
         return [
-            (start, end, until)
-            for start, end, until in self._extended
-            if self._marks[max(0, start - base) : max(0, end - base)].strip(_NOT_HELD)
+            (base + at, base + at + count, until) for at, count, until in runs_of_numbers(times)
         ]
+
+    @property
+    def knows_extensions(self) -> bool:
+        """Whether a message may have been extended, also one that is with nobody now."""
+        return bool(self._extended)
 
     def was_cut_off(self) -> None:
         """Changes are lost: any message that is not settled may be with a consumer."""

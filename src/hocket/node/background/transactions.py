@@ -52,13 +52,13 @@ from hocket.errors import (
     Busy,
     HocketError,
     NotHere,
-    TransactionConflict,
     UnknownTopic,
     from_code,
 )
 from hocket.frames import packed, unpacked
 from hocket.model import DECIDERS, MINUTE_US, SECOND_US
 from hocket.node.background.roll_forward import CONTROL_BYTES, RollForward
+from hocket.node.background.verifying import Verifying
 from hocket.node.running.deciders import Seat
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
@@ -95,6 +95,7 @@ class Transactions:
         self._wiring = wiring
         self._founded = wiring.cluster == wiring.log.store_id  # this cluster; or it is alone
         self._rolling = RollForward(wiring, self._partition_gone)
+        self._verifying = Verifying(wiring, founded=self._founded)
         self._deciders = wiring.deciders
         self._legacy: Legacy | None = None
         self._marked = 0  # the entry behind which the legacy is told of; 0: there is none
@@ -354,14 +355,17 @@ class Transactions:
             self._answer(effect)
 
     def _verify(self, seat: Seat, effect: decisions.Verify) -> None:
+        def told(error: HocketError | None) -> None:
+            verified = decisions.Verified(effect.group, effect.transaction, effect.round, error)
+            self.inbox.append((seat, verified))
+
         hosted = self._wiring.partitions.get(effect.group)
-        error: HocketError | None
         if hosted is not None:
-            error = self._verified_here(seat.group, hosted, effect)
+            self._verifying.verify(seat.group, hosted, effect, told)
         elif self._wiring.catalogue.is_deleted(effect.group):
-            error = UnknownTopic(f"topic {effect.participants[0].topic!r} was deleted")
+            told(UnknownTopic(f"topic {effect.participants[0].topic!r} was deleted"))
         elif seat.is_own:  # it decides on partitions of its own node alone
-            error = Busy("the deciders of this cluster are being made; try again")
+            told(Busy("the deciders of this cluster are being made; try again"))
         else:
             named = effect.participants
             asked = AskStages(
@@ -370,9 +374,6 @@ class Transactions:
                 counts_of(named),
             )  # fmt: skip
             self._send_to(effect.group, asked)
-            return
-        verified = decisions.Verified(effect.group, effect.transaction, effect.round, error)
-        self.inbox.append((seat, verified))
 
     def _apply(self, seat: Seat, effect: decisions.Apply) -> None:
         if self._wiring.partitions.get(effect.group) is not None:
@@ -405,24 +406,6 @@ class Transactions:
         self._wiring.network.send(connection, answer)
 
     # --- what is done to partitions here ---------------------------------------------------------
-
-    def _verified_here(
-        self, decider: int, hosted: Hosted, asked: decisions.Verify
-    ) -> HocketError | None:
-        """Why this is not staged here as it is named, or cannot be committed; None if it can.
-
-        In a cluster of an older version each node has decided on its own topics by itself. What the
-        founder has decided it hands over; what others have decided they keep from being repeated.
-        """
-        own = self._deciders.own
-        known = own.core.decided.get(asked.transaction)
-        if decider != own.group and not self._founded and known and asked.number <= known.number:
-            return TransactionConflict(
-                f"transaction {asked.transaction!r} number {asked.number} cannot be committed: in "
-                f"an older version the node of topic {asked.participants[0].topic!r} has "
-                f"{known.fate} number {known.number} of it by itself; use a higher number"
-            )
-        return hosted.core.stages.verify((asked.transaction, asked.number), asked.participants)
 
     def _drop_here(
         self, partitions: Iterable[Hosted], name: Name, producers: tuple[bytes, ...]
@@ -470,16 +453,21 @@ class Transactions:
     def _asked(self, node: str, message: AskStages) -> None:
         if not is_whole(message):
             return
-        outcome, error = self._absence(message.group), None
-        if outcome is None:
-            hosted = self._wiring.partitions[message.group]
-            asked = decisions.Verify(
-                message.group, message.transaction, message.number, message.round,
-                participants_of(message),
-            )  # fmt: skip
-            error = self._verified_here(message.decider, hosted, asked)
-            outcome = "verified" if error is None else "refused"
-        self._reply(node, message, message.round, outcome, error)
+        outcome = self._absence(message.group)
+        if outcome is not None:
+            self._reply(node, message, message.round, outcome)
+            return
+
+        def told(error: HocketError | None) -> None:
+            found: Outcome = "verified" if error is None else "refused"
+            self._reply(node, message, message.round, found, error)
+
+        asked = decisions.Verify(
+            message.group, message.transaction, message.number, message.round,
+            participants_of(message),
+        )  # fmt: skip
+        hosted = self._wiring.partitions[message.group]
+        self._verifying.verify(message.decider, hosted, asked, told)
 
     def _told_to_apply(self, node: str, message: ApplyStages) -> None:
         if not is_whole(message):

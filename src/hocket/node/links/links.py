@@ -116,7 +116,9 @@ class NodeLinks:
             return
         views = [memoryview(each) for each in framed(header, list(payload), NODE_MARK)]
         frame = [view for view in views if len(view)]  # an empty one would look like a full socket
-        link.send(frame, is_bulk=type(message) in CODEC.with_payload)
+        # Votes and answers of Raft come in a message that may have a payload, and has none.
+        is_bulk = type(message) in CODEC.with_payload and any(map(len, payload))
+        link.send(frame, is_bulk=is_bulk)
 
     def _forget_one(self) -> bool:
         """Others name addresses, and not all lead to a node: those must not keep us from dialling

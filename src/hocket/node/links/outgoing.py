@@ -40,7 +40,10 @@ from hocket.wire.node_connection import NodeConnection
 
 log = logging.getLogger("hocket.links")
 
-QUEUE_BYTES_MAX = 8 << 20  # of each of the two queues
+URGENT_BYTES_MAX = 8 << 20  # that are queued
+# The same, of bulk. Each group of Raft has up to 8 MiB under way to a peer (`replication.sending`),
+# and a transaction is published in many of them in one turn. What is lost here comes much later.
+BULK_BYTES_MAX = 64 << 20
 WRITE_BYTES = 128 << 10  # what is handed to the system at a time
 UNSENT_IN_SYSTEM = 128 << 10  # what the system takes beyond what is on its way
 OPENING_US = 3_000_000  # for dialling, the handshake and the greeting together
@@ -116,13 +119,13 @@ class Outgoing:
             return
         if is_bulk:
             # A batch may be larger than the queue: it goes alone, else it would never go.
-            if self._bulk_bytes and self._bulk_bytes + size > QUEUE_BYTES_MAX:
+            if self._bulk_bytes and self._bulk_bytes + size > BULK_BYTES_MAX:
                 self.dropped += 1
                 return
             self._bulk.append(frame)
             self._bulk_bytes += size
         else:
-            if self._urgent_bytes + size > QUEUE_BYTES_MAX:
+            if self._urgent_bytes + size > URGENT_BYTES_MAX:
                 self.dropped += 1
                 return
             self._urgent.append(frame)

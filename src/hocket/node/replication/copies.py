@@ -189,8 +189,10 @@ class Copies:
 
     def hint(self, hosted: Hosted) -> None:
         copy = hosted.copy
-        if copy is not None:
+        if isinstance(copy, Replica):
             self._wiring.catalogue.leaders[hosted.group] = copy.leader
+            if copy.stopped:
+                self._wiring.catalogue.deaf.add(hosted.group)
 
     def _end_handles(self, hosted: Hosted, error: HocketError) -> None:
         """A handle may be for other partitions, too: its client opens it anew, where they are."""

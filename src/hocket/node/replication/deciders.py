@@ -274,6 +274,8 @@ class DeciderCopies:
         kept = self._kept[seat.group]
         if kept.replica is not None:
             self._wiring.catalogue.leaders[seat.group] = kept.replica.leader
+            if kept.replica.stopped:
+                self._wiring.catalogue.deaf.add(seat.group)
 
 
 def _decider(index: int, state: bytes) -> Decider:

@@ -193,7 +193,7 @@ class Replica(Generic[E]):
     @property
     def leader(self) -> str:
         """The store id of who leads, or will at once; empty: nobody is known to."""
-        return self.raft.group.leader or self._heir
+        return "" if self.stopped else self.raft.group.leader or self._heir
 
     @property
     def _faults(self) -> list[Fault]:
@@ -575,6 +575,7 @@ class Replica(Generic[E]):
             self.machine.stop("")
         self.stopped = why
         self._around.stopped(self)
+        self.machine.hint()  # who leads from now on is not heard here
         self.close()
 
     _handlers: ClassVar[dict[type, Callable[[Any, Any, bytes], None]]] = {

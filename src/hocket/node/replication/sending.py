@@ -50,10 +50,19 @@ class Outbound:
 
     def send(self, wanted: SendEntries) -> None:
         if wanted.last < wanted.first:  # a probe: it says nothing that could be too much
-            self._tell(wanted, b"", wanted.first)
+            self._go_on()
+            if not self._is_under_way(wanted.first - 1):
+                self._tell(wanted, b"", wanted.first)
             return
         self._wanted.append(wanted)
         self._go_on()
+
+    def _is_under_way(self, index: int) -> bool:
+        """A probe that asks whether this entry has come would overtake it, here or on the link. The
+        other one would say that it lacks it, and be sent again all that it is about to get."""
+        self._is_full()  # what was lost is under way no more
+        first = [last for last, _, _ in self._under_way] + [each.first for each in self._wanted]
+        return bool(first) and index >= first[0]
 
     def heard(self, message: GroupMessage) -> None:
         if isinstance(message, Accepted):

@@ -427,8 +427,8 @@ class Topics:
         assert topic is not None
         unheard = [
             number
-            for number, group in enumerate(topic.groups)
-            if len(topic.replicas[number]) > 1 and group not in self._copies
+            for number in range(len(topic.groups))
+            if len(topic.replicas[number]) > 1 and not self._wiring.catalogue.hears(topic, number)
         ]
         self.ask_others(
             topic, unheard, lambda _found: self._tell_leaders(connection, demand, topic)

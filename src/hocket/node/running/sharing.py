@@ -467,7 +467,12 @@ class Shares:
         to_do = deque(effects)
         while to_do:
             effect = to_do.popleft()
-            if isinstance(effect, core.Fetch):
+            number = getattr(effect, "partition", None)
+            if number is not None and number not in shared.groups:
+                # An effect before this one has ended the leadership: see `cannot_read`.
+                if isinstance(effect, core.Send):
+                    del shared.reads[effect.fetch]
+            elif isinstance(effect, core.Fetch):
                 to_do.extend(self._leasing.fetch(shared, effect))
             elif isinstance(effect, core.Scan):
                 to_do.extend(self._leasing.scan(shared, effect))
