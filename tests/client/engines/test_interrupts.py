@@ -103,14 +103,17 @@ def test_other_threads_that_wait_are_told(client, monkeypatch):
 def outcome_of_an_interrupt(url: str, delay: float) -> str:
     """Of one that comes so many seconds after the main thread has begun to be busy."""
     main = threading.main_thread()
+    busy = threading.Event()
 
     def interrupt() -> None:
+        busy.wait(20)
         time.sleep(delay)
         assert main.ident is not None
         signal.pthread_kill(main.ident, signal.SIGINT)
 
     def work() -> None:
         began = time.monotonic()
+        busy.set()  # and not before: an interrupt while the thread starts would end the tests
         while time.monotonic() < began + 20:
             # Nothing is sent, and nothing waited for: else most interrupts would come in a call of
             # the system, and not within a turn.
@@ -119,7 +122,7 @@ def outcome_of_an_interrupt(url: str, delay: float) -> str:
     client = hocket.connect(url)
     producer = client.producer("t")
     try:
-        with Running(interrupt), pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt), Running(interrupt):
             work()
         if client._engine.interrupted is None:
             assert client.topics(timeout=10) == ["t"]
