@@ -24,6 +24,7 @@ from hocket.node.raft_mail import Letter, entries_in
 MESSAGE_BYTES = 1 << 20
 UNDER_WAY_BYTES_MAX = 8 << 20
 FORGET_US = 3_000_000  # what is not answered by then was lost
+CHEAP_BYTES = 256 << 10  # sent twice, they cost less than a loss that is noticed late
 
 
 class Outbound:
@@ -59,10 +60,15 @@ class Outbound:
 
     def _is_under_way(self, index: int) -> bool:
         """A probe that asks whether this entry has come would overtake it, here or on the link. The
-        other one would say that it lacks it, and be sent again all that it is about to get."""
+        other one would say that it lacks it, and be sent again all that it is about to get.
+
+        Little is not worth the wait: a probe is how a loss is noticed.
+        """
         self._is_full()  # what was lost is under way no more
-        first = [last for last, _, _ in self._under_way] + [each.first for each in self._wanted]
-        return bool(first) and index >= first[0]
+        first = [each.first for each in self._wanted]
+        if self._under_way_bytes > CHEAP_BYTES:
+            first += [last for last, _, _ in self._under_way]
+        return bool(first) and index >= min(first)
 
     def heard(self, message: GroupMessage) -> None:
         if isinstance(message, Accepted):
