@@ -15,7 +15,7 @@ import hocket
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import LONG, Running
 
-ROUNDS = 50 if LONG else 8
+ROUNDS = 50 if LONG else 4
 PARTITIONS = 3
 PRODUCERS = 2
 TOPIC = "load"

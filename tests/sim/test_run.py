@@ -17,7 +17,7 @@ from hocket.sim.report import Report
 from hocket.sim.run import NOTHING_RAISES, run
 from hocket.sim.swarm import options_of
 
-SAME = (1, 4)  # seeds that are compared between processes
+SAME = (8, 9)  # seeds that are compared between processes
 
 
 def short(seed: int):
@@ -44,10 +44,11 @@ def test_a_seed_gives_the_same_run_under_any_hash_seed():
 
 
 def test_other_options_give_another_run():
-    options = short(1)
-    assert run(1, options=options).trace_hash == run(1, options=options).trace_hash
+    options = short(8)
+    once = run(8, options=options).trace_hash
+    assert run(8, options=options).trace_hash == once
     lossy = replace(options, loss=0.01)
-    assert run(1, options=lossy).trace_hash != run(1, options=options).trace_hash
+    assert run(8, options=lossy).trace_hash != once
 
 
 def test_an_error_of_the_production_code_is_a_violation(monkeypatch: pytest.MonkeyPatch):

@@ -54,7 +54,7 @@ NESTED = (
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_every_kind_comes_back_as_it_was(kind: type[Frame], data: st.DataObject) -> None:
     frame = data.draw(frames_of(kind))

@@ -44,7 +44,7 @@ def there_and_back(message: Any, *lives_: int) -> Envelope:
 
 
 @pytest.mark.parametrize("kind", CODEC.classes, ids=lambda kind: kind.__name__)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_every_kind_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
     envelope = Envelope(data.draw(messages_of(kind)), data.draw(lives), data.draw(lives))
@@ -53,7 +53,7 @@ def test_every_kind_comes_back_as_it_was(kind: type, data: st.DataObject) -> Non
     assert type(back.message) is kind
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(messages())
 def test_a_message_is_one_segment_and_whole_words(message: Any) -> None:
     header, _ = CODEC.encode(message)

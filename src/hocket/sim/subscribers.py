@@ -26,6 +26,7 @@ from hocket.errors import (
     NoConnection,
     ReplyLost,
     RootAway,
+    StorageFull,
     UnknownIndex,
     UnknownTopic,
 )
@@ -108,10 +109,12 @@ class Reader(Client, ABC):
         failure = None if core is None else core.failure
         if core is not None and failure is None:
             self.turn(self._commit)
-        elif failure is None or isinstance(failure, UnknownTopic | NoConnection):
+        elif failure is None or isinstance(failure, UnknownTopic | NoConnection | StorageFull):
             if core is not None and core.partitions():  # it was open before
                 self.mend("subscribed anew")
-            self._forget()  # the topic was not known there yet, or nobody was reached
+            # The topic was not known there yet, nobody was reached, or no room was left to note the
+            # index, which its user is told.
+            self._forget()
             self._subscribe()
         else:
             raise Unexpected(f"{self.name} was ended: {failure!r}")

@@ -1,8 +1,15 @@
-"""Every test runs in six worlds: {embedded, served, cluster} x {sync, aio}; brokers are shared."""
+"""Every test runs in six worlds: {embedded, served, cluster} x {sync, aio}; brokers are shared.
+
+By default a test that is in all runs in two: embedded in one style and served in the other, in turn
+by its name; some run in the world of a cluster too. All six are for HOCKET_STRESS=long (make
+test-cluster).
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 
@@ -43,13 +50,14 @@ CLUSTER_SECONDS = 300  # a test may start and end four processes several times
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the world of a cluster leave the slice, unless all is asked for."""
+    """Leave two worlds of each test, and the slice of a cluster's, unless all is asked for."""
     for each in items:
         if _is_of_a_cluster(each):
             each.add_marker(pytest.mark.timeout(CLUSTER_SECONDS))
     if LONG:
         return
-    left_out = [each for each in items if _is_of_a_cluster(each) and not _is_in_the_slice(each)]
+    whole = _in_all_worlds(items)
+    left_out = [each for each in items if not _is_run_by_default(each, whole)]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [each for each in items if each not in gone]
@@ -59,19 +67,36 @@ def _is_of_a_cluster(item: pytest.Item) -> bool:
     return isinstance(item, pytest.Function) and _world_of(item)[0] == "cluster"
 
 
-def _is_in_the_slice(item: pytest.Item) -> bool:
+def _in_all_worlds(items: list[pytest.Item]) -> set[str]:
+    """The tests that choose no worlds."""
+    worlds: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for each in items:
+        if isinstance(each, pytest.Function):
+            worlds[_name_of(each)].add(_world_of(each))
+    return {name for name, found in worlds.items() if found >= set(WORLDS)}
+
+
+def _name_of(item: pytest.Function) -> str:
+    return f"{item.path}::{item.originalname}"
+
+
+def _is_run_by_default(item: pytest.Item, whole: set[str]) -> bool:
+    kind, style = _world_of(item) if isinstance(item, pytest.Function) else ("", "")
+    if not kind:
+        return True  # it is not of this folder, or starts what it needs itself
     assert isinstance(item, pytest.Function)
     name = item.originalname
-    style = ("sync", "aio")[SLICE.index(name) % 2] if name in SLICE else ""
-    return _world_of(item)[1] == style
+    if kind == "cluster":
+        return name in SLICE and style == ("sync", "aio")[SLICE.index(name) % 2]
+    turn = (crc32(name.encode()) + (kind == "served")) % 2
+    return _name_of(item) not in whole or style == ("sync", "aio")[turn]
 
 
 def _world_of(item: pytest.Function) -> tuple[str, str]:
+    """Its kind and style; two empty words if the test is not of this folder, or chooses none."""
     callspec = getattr(item, "callspec", None)
-    found: tuple[str, str] = (
-        ("", "") if callspec is None else callspec.params.get("world", ("", ""))
-    )
-    return found
+    found = None if callspec is None else callspec.params.get("world")
+    return found if found in WORLDS else ("", "")
 
 
 @pytest.fixture(autouse=True)

@@ -280,7 +280,7 @@ def life(kill_at: int | None, victim: int) -> Dying:
 def test_each_message_has_one_dead_letter_whichever_node_dies_at_whichever_step(victim: int):
     points = life(None, victim).points
     assert {"StoreBatch is sent", "BatchStored is sent", "a unit goes on"} <= set(points)
-    for kill_at in range(0 if LONG else victim - 1, len(points), 1 if LONG else 3):
+    for kill_at in range(0 if LONG else victim - 1, len(points), 1 if LONG else 7):
         try:
             assert life(kill_at, victim).killed
         except AssertionError as error:
