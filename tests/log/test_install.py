@@ -187,6 +187,25 @@ def test_a_group_that_is_new_can_be_installed_before_anybody_is_told_anything():
     assert (recovered.next_index, recovered.term) == (13, 3)
 
 
+def test_who_is_told_of_one_may_install_the_next_while_others_wait_for_the_checkpoint():
+    world = Installing("next")
+    told: list[object] = []
+
+    def next_one() -> None:
+        told.append("first")
+        world.store.install(78, 5, 2, b"second", lambda: told.append("second"))
+
+    world.store.install(77, 12, 3, b"first", next_one)
+    world.store.install(79, 9, 3, b"beside", lambda: told.append("beside"))
+    world.store.checkpoint_now(told.append)
+    world.scheduler.run_for(500_000)
+    assert told == ["first", "beside", "second", None]  # who asked last has the checkpoint behind
+    world.executor.crash()
+    world.disk.crash(world.scheduler.random("crash"))
+    world.open()
+    assert [world.store.recovered[group].snapshot for group in (77, 78)] == [b"first", b"second"]
+
+
 def test_on_a_full_disk_it_is_tried_again():
     world = Installing("full")
     world.append(METADATA, 1, 1)

@@ -295,7 +295,6 @@ class Checkpointer:
         if isinstance(result, BaseException):
             self._gave_up(result)
             return
-        self._next = None
         self._last = following
         # The next checkpoint may be somewhat larger than this one, and must fit into the reserve.
         self.next_due = self._settings.checkpoint_after(result)
@@ -313,6 +312,7 @@ class Checkpointer:
                 self._tell_installed(record)
         self._remove_doomed()
         self._tell(None)
+        self._next = None  # not before: whoever was told may want another one, and must wait for it
         self._tell_published()
 
     # --- 4: what is not needed any more ------------------------------------------------------
