@@ -83,7 +83,7 @@ $(COVERED:%=test-%): RUN = $(BIN)/coverage run --data-file=$(NOTES)/$*.coverage
 test-covered: $(COVERED:%=test-%)  ## channels, queues and cores, with branch coverage
 	@echo "==> branch coverage of channels, queues and cores"
 	@$(BIN)/coverage combine --quiet $(COVERED:%=$(NOTES)/%.coverage)
-	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=99
+	@$(BIN)/coverage report --include='src/hocket/local/*,src/hocket/core/*' --fail-under=100
 
 test-others: $(OTHERS:%=test-%)  # clients and commands, the wire, the log, the simulator, and the broker's contract in every world
 

@@ -16,7 +16,7 @@ from hocket.core.metadata.roster import Change
 from hocket.core.origin import Asked
 from hocket.core.ring.contact import Contact
 from hocket.errors import NewerFormat
-from hocket.model import TopicConfig
+from hocket.model import Grant, TopicConfig
 from tests.support.core.logged import origin
 
 CONFIG, OTHER = 3, 7  # kinds of entries
@@ -322,3 +322,74 @@ def test_what_an_older_version_kept_here_goes_where_it_is_kept_now_and_is_writte
         assert shared.metadata.durable(3) == []
         assert b"transactions" not in shared.metadata.snapshot()[1]
     assert taking.taken == [(1, {"x": 1}), (2, b"entry")]
+
+
+# --- entries that may be committed ---------------------------------------------------------------
+
+
+class InDoubt:
+    """A node that was started from a state in which `bob` publishes; behind it the log says more.
+
+    What it says is not known to be committed: `bob` was deleted.
+    """
+
+    def __init__(self) -> None:
+        before = Metadata()
+        access = self._registered(before)
+        for number, change in enumerate(
+            (
+                Change("createUser", "ann", ("admin",), token_hash="-"),
+                Change("createRole", "writer"),
+                Change("addGrant", "writer", grant=Grant("publish", "orders")),
+                Change("createUser", "bob", ("writer",), token_hash="-"),
+            )
+        ):
+            before.appended(OTHER, access.change(origin(number), change).index)
+        before.durable(4)
+        self.metadata = Metadata()
+        self.access = self._registered(self.metadata)
+        self.metadata.restore(*before.snapshot())
+        self.deleted = Change("deleteUser", "bob").encode()
+        self.metadata.in_doubt(0, 5, b"")  # an empty entry leaves nothing in doubt
+        assert self.bob_publishes()
+        self.metadata.in_doubt(OTHER, 6, self.deleted)
+        self.metadata.in_doubt(0, 7, b"")
+
+    def _registered(self, metadata: Metadata) -> Access:
+        access = Access(metadata.indexes)
+        metadata.register(CONFIG, CATALOGUE, Catalogue(indexes=metadata.indexes))
+        metadata.register(OTHER, "access", access)
+        return access
+
+    def bob_publishes(self) -> bool:
+        return self.access.decide("bob", "publish", "orders").allowed
+
+
+def test_what_is_in_doubt_is_not_in_force_until_it_is_known_what_the_log_has_in_its_place():
+    node = InDoubt()
+    assert not node.bob_publishes()
+    node.metadata.followed(0, 5, b"")
+    node.metadata.durable(5)
+    assert not node.bob_publishes(), "what became of the sixth entry is not known"
+    node.metadata.followed(0, 6, b"")  # the deletion was never committed: another entry is there
+    node.metadata.durable(6)
+    assert node.bob_publishes()
+    assert not node.access.is_in_doubt
+
+
+def test_what_was_in_doubt_and_is_committed_stays_out_of_force():
+    node = InDoubt()
+    node.metadata.followed(0, 5, b"")
+    node.metadata.followed(OTHER, 6, node.deleted)
+    node.metadata.durable(6)
+    assert not node.bob_publishes()
+    assert not node.access.is_in_doubt
+
+
+def test_a_state_that_another_node_has_sent_settles_what_it_reaches_to():
+    for index, settled in ((5, False), (6, True)):
+        node = InDoubt()
+        _, snapshot = node.metadata.snapshot()
+        node.metadata.replace(index, snapshot)
+        assert node.bob_publishes() == settled
+        assert node.access.is_in_doubt != settled

@@ -375,6 +375,21 @@ def test_whoever_is_about_to_lose_the_right_to_change_access_has_lost_it():
     assert refusal(session, sent(frames.CreateTopic))
 
 
+def test_whoever_may_have_lost_the_right_to_change_access_waits_until_that_is_known():
+    """A node that was started again has an entry in its log that may be committed."""
+    world = World()
+    world.turn_on()
+    world.change(Change("createUser", "second", ("admin",), token_hash="-"))
+    first, second = (world.connect(Caller(certified=name)) for name in ("admin", "second"))
+    for session in (first, second):
+        session.step(frames.Hello(1))
+    world.access.in_doubt(Change("setRoles", "second", ()).encode())
+    assert refusal(second, frames.CreateRole(7, "back-door"))
+    assert not refusal(first, frames.CreateRole(7, "readers"))
+    world.access.no_doubt()  # it was not committed
+    assert not refusal(second, frames.CreateRole(8, "writers"))
+
+
 def test_while_the_first_admin_is_on_its_way_nobody_else_can_be_made_one():
     world = World()
     session = world.connect(Caller("10.0.0.1"))

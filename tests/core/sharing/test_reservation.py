@@ -113,8 +113,9 @@ def test_keys_are_read_as_far_as_is_reserved():
     effects = fetched(sharing, sharing.step(ev.Reserved(0, RUN)))
     assert next(e.end for e in effects if isinstance(e, ev.Scan)) == RUN
     assert sent(effects) == [(0, 20)]
-    assert reserved(effects) == []  # enough can be leased
     leases = sharing._leases[0]
+    assert leases.available() == RUN - 20
+    assert leases.reservation_wanted() == 0  # enough can be leased
     assert leases.reservation is not None
     leases.reservation.run = 4 * RUN
     assert leases.reservation_wanted() == 5 * RUN
@@ -221,6 +222,17 @@ def test_a_lease_that_was_extended_is_waited_for():
     following.pass_time(4 * LEASE_US)
     assert following.lent() == [(0, 1)]
     following.pass_time(5 * LEASE_US)
+    assert following.lent() == []
+
+
+def test_a_lease_that_was_extended_for_a_short_while_is_waited_for_like_the_others():
+    state = ShareState(0, SETTINGS)
+    extended(state)  # its first message, until 5 * LEASE_US
+    served_us = 5 * LEASE_US - 1
+    following = Leases(state, end=2, now_us=served_us, served_us=served_us)
+    following.pass_time(5 * LEASE_US)
+    assert following.lent() == [(0, 2)]
+    following.pass_time(served_us + LEASE_US)
     assert following.lent() == []
 
 
@@ -380,6 +392,22 @@ def test_a_partition_that_is_led_elsewhere_is_forgotten():
     sharing.step(ev.PartitionAdded(1, led(end=4)))
     effects = sharing.step(ev.Joined(3, b"b" * 16, (1,), 1 << 20, 20, [], 0))
     assert reserved(effects) == [RUN]
+
+
+def test_who_consumes_other_partitions_keeps_what_it_has_when_one_is_led_elsewhere():
+    sharing = Dispatcher("shared")
+    for number in (0, 1):
+        sharing.step(ev.PartitionAdded(number, led(end=4)))
+    sharing.step(ev.Joined(1, b"a" * 16, (0, 1), 1 << 20, 2, [], 0, tells=True))
+    sharing.step(ev.Joined(2, b"b" * 16, (1,), 1 << 20, 2, [], 0, tells=True))
+    fetched(sharing, sharing.step(ev.Reserved(0, RUN)))
+    assert sent(fetched(sharing, sharing.step(ev.Reserved(1, RUN)))) == [(0, 2)]
+    sharing.step(ev.PartitionRemoved(0))
+    # That it hands out the first one next is still known: its delivery is not logged again.
+    assert sharing.step(ev.CreditGiven(2, 0, 0, 0, [(1, 1, 0)])) == []
+    effects = sharing.step(ev.Settle(2, 7, "ack", [(1, 0, 1)], 0, "", 0))
+    assert [e.refused for e in effects if isinstance(e, ev.Answer)] == [[]]
+    assert sent(fetched(sharing, sharing.step(ev.CreditGiven(2, 0, 2, 0, [])))) == [(2, 4)]
 
 
 def test_who_was_at_another_leader_was_not_here_before():

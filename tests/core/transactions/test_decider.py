@@ -682,6 +682,58 @@ def test_members_are_looked_through_once_however_many_groups_there_are(monkeypat
     assert looked == [100, 100]  # to verify, and to apply
 
 
+# --- a log that several nodes keep ---------------------------------------------------------------
+
+
+def test_who_leads_no_more_knows_everybody_who_is_not_answered():
+    """They are told that it may have happened, and ask whoever leads next."""
+    world = Decided()
+    assert world.decider.waiting == []
+    asked = world.commit(request=1)
+    assert world.decider.waiting == [asker(1)]
+    world.commit(request=2)  # the same once more: both wait for one decision
+    assert world.decider.waiting == [asker(1), asker(2)]
+    world.verify(asked)
+    applied = world.durable()
+    assert world.decider.waiting == [asker(1), asker(2)], "it is not applied everywhere yet"
+    for effect in applied:
+        assert isinstance(effect, Apply)
+        world.step(Applied(effect.group, "job", 0))
+    world.durable()
+    assert world.decider.waiting == []
+
+
+def test_who_waits_for_an_abort_is_known_and_so_is_whose_commit_it_prevents():
+    world = Decided()
+    world.commit(request=1)
+    world.abort(0, request=2)
+    assert world.decider.waiting == [asker(2), asker(1)]
+    answers = world.durable()
+    assert {each.origin for each in answers if isinstance(each, Answer)} == {asker(1), asker(2)}
+    assert world.decider.waiting == []
+
+
+def test_it_is_writing_while_an_entry_is_not_committed():
+    """Only one that is not may go over to several voters."""
+    world = Decided()
+    world.verify(world.commit())
+    assert world.decider.is_writing
+    world.durable()
+    assert not world.decider.is_writing
+
+
+def test_an_entry_of_raft_takes_an_index_and_decides_nothing():
+    world = Decided()
+    world.decider.entered(1)
+    world.log.append({"forget": []})
+    assert world.decider.is_writing
+    assert world.verify(world.commit()) == []
+    assert [each.group for each in world.durable() if isinstance(each, Apply)] == [4, 5]
+    assert world.decider.decided["job"].index == 2
+    with pytest.raises(AssertionError):
+        world.decider.entered(4)
+
+
 # --- entries that are lost -----------------------------------------------------------------------
 
 
