@@ -353,6 +353,11 @@ class OpenSubscription:
     # `partitions` are some of those of a subscription to the whole topic, whose others are on other
     # nodes: if the topic grows, PartitionsChanged says so, and the client opens the new ones.
     part: bool = False
+    # For own indexes, and without an index: the client can take the bytes at another node, by
+    # OpenFeed, if the answer names one.
+    fed: bool = False
+    direct: bool = False  # not now, though: serve it here, for the moment
+    unfed: str = ""  # the node at which it was to take them, and could not
 
 
 @dataclass(slots=True)
@@ -362,6 +367,24 @@ class SubscriptionOpened:
     positions: bytes  # packed pairs (partition, next offset)
     lease_us: int = 0  # of a shared index
     index_is_new: bool = False  # there was no such index, and it was made
+    # Nothing is delivered here: the client takes the bytes at this node, by OpenFeed. Empty: here.
+    feeder: tuple[NodeAddress, ...] = ()
+    groups: bytes = b""  # packed, for OpenFeed: the groups of the partitions in `positions`
+
+
+@dataclass(slots=True)
+class OpenFeed:
+    """Take the bytes of a subscription here, which is open at another node: that node says so.
+
+    The answer is SubscriptionOpened. Deliver, Credit, Moved, HandleEnded and CloseHandle are as for
+    a subscription; indexes are looked after at the other node.
+    """
+
+    request: int
+    topic: str
+    index: str = ""  # of the subscription: the right to it is the right to the feed
+    places: bytes = b""  # packed triples (partition, its group, the next offset)
+    credit_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -536,5 +559,5 @@ Frame = (
     | Revive | DeleteMessages
     | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
     | FindLeaders | LeadersAre | ReadAudit | AuditIs
-    | DescribeCluster | ClusterIs | SetCluster
+    | DescribeCluster | ClusterIs | SetCluster | OpenFeed
 )  # fmt: skip

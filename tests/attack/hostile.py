@@ -70,6 +70,7 @@ SAMPLES: list[Frame] = [
     frames.OpenSubscription(
         1, OPEN, "eve-shared", "shared", consumer=b"c" * 16, prefetch=5, held=packed([0, 0, 1])
     ),
+    frames.OpenFeed(1, OPEN, "", packed([0, 1, 0]), 1000),
     frames.Credit(0, 2, 1000),
     frames.Commit(1, 2, packed([0, 0])),
     frames.Settle(1, 3, "ack", packed([0, 0, 1])),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 SUCCESSORS_DEFAULT = 8
 CAPACITY_MAX = 1_000_000  # a weight beyond that is a mistake
+POPULAR_MAX = 1_000_000
+CHILDREN_MAX = 1_000
 _HOST = re.compile(r"[0-9A-Za-z:.%_-]+\Z")
 _EVERYWHERE = ("0.0.0.0", "::")
 HOST_BYTES_MAX = 253  # of a name in DNS
@@ -93,6 +95,17 @@ def cluster_options(command: F) -> F:
             show_default=True,
             help="How many partitions this node takes, relative to other nodes. 0: none, unless no "
             "other node can: it is a way in only.",
+        ),
+        click.option(
+            "--popular", metavar="N", type=click.IntRange(1, POPULAR_MAX),
+            help="More consumers of one partition than this are spread over all nodes, which hand "
+            "its messages on to each other; at half as many they come back to its leader. "
+            "[default: 32]",
+        ),
+        click.option(
+            "--relay-children", metavar="N", type=click.IntRange(1, CHILDREN_MAX),
+            help="To how many nodes this one hands the messages of a popular partition on. "
+            "[default: 16]",
         ),
         click.option(
             "--advertise", metavar="HOST:PORT", type=Checked("address", _advertised),

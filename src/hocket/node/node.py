@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -78,6 +78,7 @@ from hocket.node.requests.topics import Others as Describers, Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
+from hocket.node.running.feeds import Relaying
 from hocket.node.running.own_requests import HANDED_ON
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.running.traffic import Holdings, Traffic
@@ -316,6 +317,14 @@ class Node:
         """Have these carry what this node has to say to others."""
         self.transactions.others = self.storing.others = others
 
+    def feed_by(self, relays: Relaying, nodes: Callable[[], Sequence[Contact]]) -> None:
+        """Have these relays serve the consumers of popular partitions, at all of these nodes."""
+        self._wiring.feeds.relays = relays
+        self._wiring.crowds.nodes = nodes
+
+    def unfeed(self, group: int) -> None:
+        self._wiring.deliveries.unfeed(group)
+
     def place_by(self, place: Place) -> None:
         """Have this say where new partitions are to be; without it, they are here."""
         self._wiring.catalogue.place = place
@@ -406,6 +415,8 @@ class Node:
         self.transactions.tick(now_us)
         self.storing.tick(now_us)
         self._wiring.shares.tick()
+        self._wiring.deliveries.end_misplaced(now_us)
+        self._wiring.feeds.tick(now_us)
         self._dead_letters.tick()
         self._delays.tick(now_us)
         self._wiring.log.tick()

@@ -41,3 +41,7 @@ class NodeSettings:
     staged_bytes_max: int = 4 << 30  # of all transactions that are not decided, per partition
     staged_batches_max: int = 100_000  # of one producer and partition
     stages_max: int = 10_000  # producers that have staged, per partition
+    # Consumers of one partition at its leader. If there are more, they are served at their homes
+    # (`core.placement.crowd`).
+    popular: int = 32
+    relay_children: int = 16  # nodes to which this one hands on what a popular partition holds

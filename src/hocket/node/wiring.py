@@ -17,8 +17,10 @@ from hocket.errors import ShuttingDown
 from hocket.frames import Frame
 from hocket.log.model import RecoveredGroup
 from hocket.log.store import LogStore
+from hocket.node.running.crowds import Crowds
 from hocket.node.running.deciders import Deciders
 from hocket.node.running.deliveries import Deliveries
+from hocket.node.running.feeds import Feeds
 from hocket.node.running.own_requests import NetworkWithin
 from hocket.node.running.partitions import Partitions, plain_entry
 from hocket.node.running.sessions import Address, Sessions
@@ -31,9 +33,9 @@ Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind 
 
 class Wiring:
     __slots__ = (
-        "asked", "asked_hash", "catalogue", "clock", "cluster", "deciders", "deliveries",
-        "entropy", "log", "metadata", "metadata_is_whole", "metadata_term", "name", "network",
-        "on_metadata", "partitions", "sessions", "settings", "shares", "unclaimed",
+        "asked", "asked_hash", "catalogue", "clock", "cluster", "crowds", "deciders", "deliveries",
+        "entropy", "feeds", "log", "metadata", "metadata_is_whole", "metadata_term", "name",
+        "network", "on_metadata", "partitions", "sessions", "settings", "shares", "unclaimed",
     )  # fmt: skip
 
     def __init__(
@@ -68,9 +70,11 @@ class Wiring:
         self.sessions = Sessions()
         self.partitions = Partitions(log)
         self.deciders = Deciders(log)
+        self.crowds = Crowds(log.store_id, settings.popular)
         self.deliveries = Deliveries(
-            log, self.network, self.partitions, self.sessions.forget_handle
+            log, self.network, self.partitions, self.sessions.forget_handle, self.crowds
         )
+        self.feeds = Feeds(self.network, self.partitions.traffic, self.sessions.forget_handle)
         self.shares = Shares(log, self.network, clock, self.partitions, self.sessions.forget_handle)
 
     def append_metadata(self, kind: int, index: int, body: bytes) -> None:
@@ -88,13 +92,15 @@ class Wiring:
             self.network.send(origin.connection, answer(origin.request))
 
     def close_subscription(self, address: Address, *, graceful: bool) -> None:
-        """Close the subscription with an own or a shared index there; nothing if there is none."""
+        """Close the subscription, or the feed, that is open there; nothing if there is none."""
         self.deliveries.close(address)
+        self.feeds.close(address)
         self.shares.close(address, graceful=graceful)
 
     def end_subscription(self, address: Address, code: str, message: str) -> None:
-        """End the subscription from the broker's side, and tell its consumer why."""
+        """End the subscription, or the feed, from the broker's side, and tell its consumer why."""
         self.deliveries.end(address, code, message)
+        self.feeds.end(address, code, message)
         self.shares.end(address, code, message)
 
     def disconnect(self, connection: int) -> None:

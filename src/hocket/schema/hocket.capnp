@@ -105,6 +105,7 @@ struct Frame {
     describeCluster @67 :DescribeCluster;
     clusterIs @68 :ClusterIs;
     setCluster @69 :SetCluster;
+    openFeed @70 :OpenFeed;
   }
 }
 
@@ -515,6 +516,16 @@ struct OpenSubscription {
   part @17 :Bool;
   # True: `partitions` are some of those of a subscription to the whole topic, and the others are on
   # other nodes. If the topic grows, PartitionsChanged says so, and the client opens the new ones.
+
+  fed @18 :Bool;
+  # Own indexes, and no index: True: the client can take the bytes at another node, if the answer
+  # names one (`feeder`).
+
+  direct @19 :Bool;
+  # True: but not now; this node is to deliver for the moment.
+
+  unfed @20 :Text;
+  # The id of the node at which the client was to take the bytes, and could not.
 }
 
 struct SubscriptionOpened {
@@ -531,6 +542,31 @@ struct SubscriptionOpened {
 
   indexIsNew @3 :Bool;
   # True: there was no index of this name, and it was made.
+
+  feeder @4 :List(NodeAddress);
+  # The node at which the client takes the bytes, by OpenFeed: nothing is delivered here. Empty: the
+  # bytes are delivered here.
+
+  groups @5 :Data;
+  # Packed: the groups of the partitions in `positions`, in their order, if there is a feeder.
+}
+
+struct OpenFeed {
+  # Take the bytes of a subscription at this node. The subscription is open at the node that leads
+  # the partitions, which has named this one (`feeder`). The answer is SubscriptionOpened. Deliver,
+  # Credit, Moved, HandleEnded and CloseHandle mean what they mean for a subscription.
+
+  topic @0 :Text;
+  # The topic's name.
+
+  index @1 :Text;
+  # The index of the subscription. Empty: it has none.
+
+  places @2 :Data;
+  # Packed triples (partition, its group, the next offset).
+
+  creditBytes @3 :UInt64;
+  # The first credit: how many bytes of payload the broker may send.
 }
 
 struct Deliver {

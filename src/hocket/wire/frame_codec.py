@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 PACKED_BYTES = {
     "leaders": 8, "offsets": 8, "sequences": 8, "partitions": 8, "positions": 16,
-    "ranges": 24, "held": 24, "refused": 24, "handed": 24,
+    "ranges": 24, "held": 24, "refused": 24, "handed": 24, "groups": 8, "places": 24,
 }  # fmt: skip  # of one item
 _STRUCTS = Structs(PROTOCOL_VERSION, PACKED_BYTES)
 

@@ -64,6 +64,7 @@ MATRIX: dict[type, str] = {
     frames.Publish: "off publisher admin trusted",
     frames.Push: EVERYBODY,  # who has the handle
     frames.OpenSubscription: "off subscriber admin trusted",
+    frames.OpenFeed: "off subscriber admin trusted",
     frames.SeekIndex: "off subscriber admin trusted",
     frames.SkipUnreadable: "off subscriber admin trusted",
     frames.Revive: "off subscriber admin trusted",
@@ -105,7 +106,8 @@ FROM_BROKERS = {
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
     frames.FindOffsets, frames.ListIndexes, frames.OpenProducer, frames.Publish,
-    frames.OpenSubscription, frames.SeekIndex, frames.SkipUnreadable, frames.DeleteIndex,
+    frames.OpenSubscription, frames.OpenFeed, frames.SeekIndex, frames.SkipUnreadable,
+    frames.DeleteIndex,
     frames.CommitTransaction, frames.NameParticipants, frames.Revive, frames.DeleteMessages,
 ]  # fmt: skip
 
@@ -129,6 +131,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.Publish: (topic,),
         frames.Push: (PRODUCER, 0),
         frames.OpenSubscription: (topic, "billing"),
+        frames.OpenFeed: (topic, "billing", packed([0, 1, 0])),
         frames.SeekIndex: (topic, "billing", Start()),
         frames.SkipUnreadable: (topic, "billing", 0, 5),
         frames.Revive: (topic, "billing", 0, packed([5]), packed([0]), 0),

@@ -21,6 +21,7 @@ from hocket.core.session.session import (
     Demand,
     Effect,
     Hangup,
+    OpenedFeed,
     OpenedProducer,
     OpenedSubscription,
     Reply,
@@ -104,6 +105,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.Publish(7, "orders"),
         frames.CloseHandle(7, PRODUCER),
         frames.OpenSubscription(7, "orders", "billing"),
+        frames.OpenFeed(7, "orders", "billing", packed([0, 1, 5]), 10),
         frames.Credit(7, SUBSCRIPTION, 10),
         frames.Commit(7, SUBSCRIPTION, packed([0, 5])),
         frames.ListIndexes(7, "orders"),
@@ -855,6 +857,33 @@ def test_a_part_of_a_subscription_names_its_partitions():
     assert isinstance(answered(session, part), Demand)
     failed = refused(session, replace(part, partitions=b""))
     assert (failed.code, "names its partitions" in failed.message) == ("outOfRange", True)
+
+
+def test_a_feed_is_of_partitions_that_another_node_leads():
+    session = spread_session()
+    feed = frames.OpenFeed(7, "orders", "billing", packed([1, 2, 50, 3, 4, 60]), 10)
+    demand = answered(session, feed)
+    assert isinstance(demand, Demand)
+    assert demand.partitions == (1, 3)
+    handle = session.open(OpenedFeed("orders", "billing", [1, 3]))
+    credit = frames.Credit(0, handle, 5)
+    assert answered(session, credit) == Demand(credit, None, session.handles[handle])
+    assert refused(session, frames.Commit(7, handle, packed([1, 5]))).code == "unknownHandle"
+    assert refused(session, replace(credit, request=7, bytes=-1)).code == "limitExceeded"
+
+
+@pytest.mark.parametrize(
+    ("places", "code", "words"),
+    [
+        ([], "outOfRange", "names none"),
+        ([1, 2, 5, 1, 2, 5], "outOfRange", "named twice"),
+        ([4, 5, 0], "unknownPartition", "no 4"),
+        ([1, 7, 0], "unknownPartition", "made anew"),
+    ],
+)
+def test_a_feed_that_cannot_be(places, code, words):
+    failed = refused(spread_session(), frames.OpenFeed(7, "orders", places=packed(places)))
+    assert (failed.code, words in failed.message) == (code, True)
 
 
 def test_what_needs_one_replica_is_refused_by_name_on_a_topic_with_more():

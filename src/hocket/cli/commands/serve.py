@@ -340,6 +340,8 @@ def _settings(
     connections: int | None,
     checkpoint_bytes: int | None,
     scrub_interval: int | None,
+    popular: int | None,
+    relay_children: int | None,
 ) -> NodeSettings:
     from hocket.log.settings import LogSettings
     from hocket.model import Limits
@@ -351,6 +353,7 @@ def _settings(
         name=name,
         limits=replace(Limits(), **_given(limits)),
         log=LogSettings(**_given(log)),
+        **_given({"popular": popular, "relay_children": relay_children}),
     )
 
 

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from hocket import frames
 from hocket.client_core.consuming.attachment import RETRYABLE, Attachment, SubscriptionOptions
+from hocket.client_core.consuming.feed import Feed
 from hocket.client_core.consuming.inbound import Inbound
 from hocket.client_core.consuming.message import Message, MessageBatch
 from hocket.client_core.consuming.progress import Progress
@@ -73,6 +74,9 @@ class SubscriptionCore(Attachment):
         )
         self._arouse = arouse
         self._seek: Seek | None = None
+        self._feed: Feed | None = None  # the bytes come from there, not from the leader
+        self._unfed = ""  # the node that did not feed it; the leader is told, once
+        self._is_direct = False  # the leader is asked to deliver, for the moment
         self._commit_error: HocketError | None = None
 
     def _new_progress(self, partition: int, offset: int, end: int) -> Progress:
@@ -106,12 +110,16 @@ class SubscriptionCore(Attachment):
             must_exist=not options.create,
             resumes=self._was_open,
             part=self.is_part,
+            fed=self.session.router is not None and not self.commits_only,
+            direct=self._is_direct,
+            unfed=self._unfed,
         )
         self._owed_bytes = min(0, credit)  # a batch may be larger than all of the credit
         self._ask(frame)
 
     def link_down(self) -> None:
         self._handle = None
+        self._leave_feed()
         for progress in self._all_progress():
             progress.requested = progress.committed
 
@@ -165,6 +173,7 @@ class SubscriptionCore(Attachment):
         self.inbound.clear()
 
     def _let_go(self) -> None:
+        self._leave_feed()
         super()._let_go()
         for progress in self._all_progress():
             progress.awake = False  # from now on `arouse` is asked about each ack, and raises
@@ -192,6 +201,9 @@ class SubscriptionCore(Attachment):
                 )
             else:
                 progress.sought = False
+        self._unfed, self._is_direct = "", False
+        if frame.feeder:
+            self._begin_feed(frame)
         seek = self._seek
         if seek is not None and not self.options.index:
             self._seek = None
@@ -231,6 +243,7 @@ class SubscriptionCore(Attachment):
             str(error), topic=self.topic, index=index, partition=error.partition,
             start=error.start, end=error.end,
         )  # fmt: skip
+        self._leave_feed()
         if index:
             self.commits_only = True
             self.deliveries.wake_all()
@@ -238,6 +251,46 @@ class SubscriptionCore(Attachment):
             self._let_go()
         self._clear()
         self._tell_failure()
+
+    # --- a feed: the leader has named another node for the bytes -------------------------------
+
+    def _begin_feed(self, frame: frames.SubscriptionOpened) -> None:
+        (node,) = frame.feeder
+        numbers = [partition for partition, _ in _pairs(frame.positions)]
+        groups = dict(zip(numbers, unpacked(frame.groups), strict=True))
+        router = self.session.router
+        assert router is not None, "the leader was told otherwise"
+        session = router.session_at(node)
+        if session is None:  # nobody can be reached at its address
+            self.feed_is_over(node.node, lost=False)
+            return
+        self._feed = Feed(self, node, groups, self.options.index, session)
+        self._feed.begin()
+
+    def _leave_feed(self) -> None:
+        if self._feed is not None:
+            feed, self._feed = self._feed, None
+            feed.leave()
+
+    def feed_places(self) -> tuple[list[tuple[int, int]], int]:
+        credit = self.options.credit_bytes - self.inbound.held_bytes
+        self._owed_bytes = min(0, credit)
+        return [(each.partition, each.expected) for each in self._all_progress()], credit
+
+    def feed_is_open(self) -> None:
+        self._send_credit()  # of what was handed out meanwhile
+
+    def feed_delivered(self, frame: frames.Deliver, payload: memoryview) -> None:
+        self._delivered(frame, payload)
+
+    def feed_is_over(self, node: str, *, lost: bool) -> None:
+        self._feed = None
+        self._is_direct = True
+        self._unfed = "" if lost else node
+        if self._handle is not None and self.session.state == "ready":
+            self.session.close_handle(self._handle)
+        self.link_down()
+        self.open_later()
 
     # --- seeking ---------------------------------------------------------------------------------
 
@@ -342,6 +395,8 @@ class SubscriptionCore(Attachment):
             progress.skip_to(frame.offset)  # what was delivered before the gap is still good
         else:
             self.inbound.replace(progress, frame.offset)
+        if self._feed is not None:
+            self._feed.anew()
 
     def next_message(self) -> Message | None:
         """The next message, None if none is here. Raises what has ended the subscription."""
@@ -370,9 +425,15 @@ class SubscriptionCore(Attachment):
     # --- credit and acks -------------------------------------------------------------------------
 
     def _send_credit(self) -> None:
-        if self._owed_bytes > 0 and self._handle is not None and not self.commits_only:
+        if self._owed_bytes <= 0 or self._handle is None or self.commits_only:
+            return
+        if self._feed is None:
             self.session.send(frames.Credit(0, self._handle, self._owed_bytes))
-            self._owed_bytes = 0
+        elif self._feed.is_open:
+            self._feed.give(self._owed_bytes)
+        else:
+            return
+        self._owed_bytes = 0
 
     def _tidy(self) -> None:
         self.inbound.settle_ready()

@@ -327,6 +327,11 @@ class Router:
             if address not in addresses and len(addresses) < ADDRESSES_MAX:
                 addresses.append(address)
 
+    def session_at(self, node: NodeAddress) -> Session | None:
+        """The session to this node; None: its address is none that one could go to."""
+        self.nodes_are([node])
+        return self._session_to(node.node)
+
     def _session_to(self, node: str) -> Session | None:
         """The session to the node, which is opened if there is none; None: nobody said where."""
         if self.first.node_id == node and self.first.state == "ready":

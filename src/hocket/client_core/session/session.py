@@ -178,6 +178,8 @@ class Routing(Protocol):
     def redirect(self, owner: Owner, error: NotHere | SeveralNodes) -> bool:
         """The owner is to be opened elsewhere; False: the error does not say where."""
 
+    def session_at(self, node: NodeAddress) -> Session | None: ...
+
     @property
     def first(self) -> Session: ...
 

@@ -168,6 +168,7 @@ RULES: dict[type, Rule | None] = {
     frames.Publish: _needs("publish"),
     frames.Push: _by_handle,
     frames.OpenSubscription: _needs_on_index("subscribe"),
+    frames.OpenFeed: _needs_on_index("subscribe"),
     frames.SeekIndex: _needs_on_index("subscribe"),
     frames.SkipUnreadable: _needs_on_index("subscribe"),
     frames.Revive: _needs_on_index("subscribe"),

@@ -17,7 +17,6 @@ Every front door (framed TCP, in-process) drives this one class.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, TypeVar
@@ -27,7 +26,13 @@ from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue, Topic
 from hocket.core.metadata.roster import EVERYTHING
-from hocket.core.session.checks import check_delayed, check_lease
+from hocket.core.session.checks import (
+    check_delayed,
+    check_each_once,
+    check_feed,
+    check_lease,
+    check_partition,
+)
 from hocket.core.session.failures import failure as failure
 from hocket.core.session.numbers import numbers_of, partitions_of, triples as triples
 from hocket.core.session.permissions import NO_TOKEN, RULES, Rights, permit_commit
@@ -111,7 +116,16 @@ class OpenedSubscription:
     unaware: dict[int, int] = field(default_factory=dict)
 
 
-Opened = OpenedProducer | OpenedSubscription
+@dataclass(slots=True)
+class OpenedFeed:
+    """The bytes of a subscription that is open at another node."""
+
+    topic: str
+    index: str
+    partitions: list[int]
+
+
+Opened = OpenedProducer | OpenedSubscription | OpenedFeed
 
 
 @dataclass(slots=True)
@@ -317,13 +331,13 @@ class Session:
         if not isinstance(opened, OpenedProducer):
             raise UnknownHandle(f"no producer {frame.handle} is open on this connection")
         topic = self._catalogue.topic(opened.topic)
-        self._check_partition(topic, frame.partition)
+        check_partition(topic, frame.partition)
         return Demand(frame, topic, opened, (frame.partition,))
 
     def _publish(self, frame: frames.Publish) -> Effect:
         topic = self._catalogue.topic(frame.topic)
         if frame.partition != -1:  # else the batch says which one is meant
-            self._check_partition(topic, frame.partition)
+            check_partition(topic, frame.partition)
             self._catalogue.check_here(topic, (frame.partition,))
         if frame.delayed:
             check_delayed(topic)
@@ -341,13 +355,22 @@ class Session:
             raise OutOfRange("a part of a subscription to a whole topic names its partitions")
         partitions = self._partitions_here(topic, frame.partitions)
         for partition in partitions_of(frame.positions):
-            self._check_partition(topic, partition)
+            check_partition(topic, partition)
         return Demand(frame, topic, None, partitions)
+
+    def _open_feed(self, frame: frames.OpenFeed) -> Effect:
+        self._check_handles()
+        self._check_credit(frame.credit_bytes)
+        topic = self._catalogue.topic(frame.topic)
+        return Demand(frame, topic, None, check_feed(topic, list(triples(frame.places))))
 
     def _of_subscription(self, frame: frames.Credit | frames.Commit) -> Effect | None:
         opened = self.handles.get(frame.handle)
         if opened is None and isinstance(frame, frames.Credit) and self._has_ended(frame.handle):
             return None
+        if isinstance(frame, frames.Credit) and isinstance(opened, OpenedFeed):
+            self._check_credit(frame.bytes)
+            return Demand(frame, None, opened)
         if not isinstance(opened, OpenedSubscription):
             raise UnknownHandle(f"no subscription {frame.handle} is open on this connection")
         if isinstance(frame, frames.Credit):
@@ -449,7 +472,7 @@ class Session:
         ):
             partitions = self._partitions_here(topic, frame.partitions)
         else:
-            self._check_partition(topic, frame.partition)
+            check_partition(topic, frame.partition)
             partitions = (frame.partition,)
             self._catalogue.check_here(topic, partitions)
         return Demand(frame, topic, None, partitions)
@@ -503,20 +526,11 @@ class Session:
         """The partitions that a request means, all of them held by this node."""
         named = numbers_of(packed)
         for partition in named:
-            self._check_partition(topic, partition)
-        if len(set(named)) != len(named):
-            twice = next(number for number, count in Counter(named).items() if count > 1)
-            raise OutOfRange(f"partition {twice} is named twice")
+            check_partition(topic, partition)
+        check_each_once(named)
         partitions = tuple(named) or tuple(range(len(topic.groups)))
         self._catalogue.check_here(topic, partitions)
         return partitions
-
-    def _check_partition(self, topic: Topic, partition: int) -> None:
-        if not 0 <= partition < len(topic.groups):
-            raise UnknownPartition(
-                f"topic {topic.name!r} has partitions 0 to {len(topic.groups) - 1}, "
-                f"and no {partition}"
-            )
 
     _handlers: ClassVar[dict[type, Callable[..., Effect | None]]] = {
         frames.Ping: _ping,
@@ -535,6 +549,7 @@ class Session:
         frames.Publish: _publish,
         frames.CloseHandle: _close_handle,
         frames.OpenSubscription: _open_subscription,
+        frames.OpenFeed: _open_feed,
         frames.Credit: _of_subscription,
         frames.Commit: _of_subscription,
         frames.SeekIndex: _of_index,

@@ -93,9 +93,10 @@ class ClusterNode:
             links=links,
             chance=chance,
             find=self.ring.find,
-            settings=relay or RelaySettings(),
+            settings=relay or RelaySettings(children_max=settings.relay_children),
             log=self._committed,
         )
+        self.node.feed_by(self.relays, self._living)
         self.inspecting = Inspecting(
             self.ring, settings.name or member.node, timers=timers, links=links
         )
@@ -175,6 +176,12 @@ class ClusterNode:
             tell()
         else:
             self.group0.on_caught_up.append(tell)
+
+    def _living(self) -> list[Contact]:
+        """All nodes that are there, as far as this one knows, by their positions."""
+        _version, members = self.node.registering.members()
+        me = self.ring.core.me.node
+        return sorted(each for each in members if each.node == me or not self._is_dead(each.node))
 
     def _is_dead(self, node: str) -> bool:
         """Its last life has ended, as far as the ring knows; one that came back is another.

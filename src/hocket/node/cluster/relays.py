@@ -163,6 +163,11 @@ class Relays:
         if known is not None:
             self._step(known.partition_id, events.StopConsuming(consumer))
 
+    def is_rooted(self, partition_id: PartitionId) -> bool:
+        """Whether what comes here comes from the leader, as far as this node knows."""
+        core = self.cores.get(partition_id)
+        return core is not None and core.lineage.has_way_to_owner
+
     def own(self, partition_id: PartitionId, start: int, end: int, term: int = 0) -> None:
         """This node holds the partition, from now on."""
         if self._closed:

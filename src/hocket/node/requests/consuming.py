@@ -7,17 +7,26 @@ from dataclasses import dataclass
 from functools import partial
 
 from hocket import frames
+from hocket.cluster_model import NodeAddress
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
 from hocket.core.partition import events
-from hocket.core.session.session import Demand, OpenedSubscription, Session, failure
-from hocket.errors import Busy, NotAllowed, OutOfRange
+from hocket.core.session.session import (
+    Demand,
+    OpenedFeed,
+    OpenedSubscription,
+    Session,
+    failure,
+    triples,
+)
+from hocket.errors import Busy, NotAllowed, NotHere, OutOfRange
 from hocket.frames import Frame, packed, unpacked
-from hocket.model import Start
+from hocket.model import PartitionId, Start
 from hocket.node.requests.indexes import is_index, no_index
 from hocket.node.requests.operations import Operation, Operations
 from hocket.node.requests.start_offsets import StartOffsets
 from hocket.node.running.partitions import Hosted
+from hocket.node.running.sessions import Address
 from hocket.node.wiring import Servant, Wiring
 
 
@@ -43,6 +52,7 @@ class Consuming:
     def servants(self) -> dict[type, Servant]:
         return {
             frames.OpenSubscription: self._open_subscription,
+            frames.OpenFeed: self._open_feed,
             frames.Credit: self._credit,
             frames.Commit: self._commit,
             frames.Settle: self._wiring.shares.settle,
@@ -161,9 +171,14 @@ class Consuming:
             frame.request, handle, pairs, index_is_new=opening.index_is_new
         )
         if frame.mode == "own":
+            feeder = self._feeder(address, frame, hosted)
+            if feeder is not None:
+                answer.feeder = (feeder,)
+                answer.groups = packed(each.group for each in hosted.values())
             self._wiring.deliveries.open(
-                address, topic.name, frame.index, hosted, positions, frame.credit_bytes
-            )
+                address, topic.name, frame.index, hosted, positions, frame.credit_bytes,
+                is_fed=feeder is not None,
+            )  # fmt: skip
             self._answer(connection, answer)
             self._wiring.deliveries.begin(address)
         else:
@@ -176,6 +191,41 @@ class Consuming:
             self.grow(connection, handle, opened, topic, topic.groups[opening.partitions :])
         elif frame.part:  # or before, since the client was told who leads them
             self._answer(connection, frames.PartitionsChanged(0, handle, len(topic.groups), True))
+
+    def _feeder(
+        self, address: Address, frame: frames.OpenSubscription, hosted: dict[int, Hosted]
+    ) -> NodeAddress | None:
+        """The node at which this consumer takes its bytes; None: here."""
+        crowds = self._wiring.crowds
+        now_us = self._wiring.clock.now_us()
+        if frame.unfed:
+            crowds.avoid(frame.unfed, now_us)
+        groups = [each.group for each in hosted.values()]
+        crowds.join(address, groups, is_movable=frame.fed)
+        if not frame.fed or frame.direct:
+            return None
+        name = frame.index or f"{self._wiring.name} {address}"
+        home = crowds.place(address, groups, f"{frame.topic}\0{name}", now_us)
+        return None if home is None else NodeAddress(home.node, home.address)
+
+    # --- a feed: the bytes of a subscription that is open at another node ------------------------
+
+    def _open_feed(
+        self, connection: int, session: Session, demand: Demand, _payload: memoryview
+    ) -> None:
+        frame, topic = demand.frame, demand.topic
+        assert isinstance(frame, frames.OpenFeed)
+        assert topic is not None
+        self._wiring.feeds.check_relays()
+        places = [
+            (PartitionId(topic.name, partition, group), offset)
+            for partition, group, offset in triples(frame.places)
+        ]
+        opened = OpenedFeed(topic.name, frame.index, [each.partition for each, _ in places])
+        handle = session.open(opened)
+        positions = packed(n for each, offset in places for n in (each.partition, offset))
+        self._answer(connection, frames.SubscriptionOpened(frame.request, handle, positions))
+        self._wiring.feeds.open((connection, handle), places, frame.credit_bytes)
 
     # --- a topic that grows ----------------------------------------------------------------------
 
@@ -190,6 +240,10 @@ class Consuming:
         """Tell an open subscription of new partitions of its topic; add them to it, if it is the
         whole topic's and all of them are here."""
         if not opened.whole_topic and not opened.part:
+            return
+        if self._wiring.deliveries.is_fed((connection, handle)):
+            moves = "the topic has grown: open the subscription again"
+            self._wiring.deliveries.end((connection, handle), NotHere.code, moves)
             return
         found = [self._wiring.partitions.get(group) for group in groups]
         here = [hosted for hosted in found if hosted is not None]
@@ -244,8 +298,11 @@ class Consuming:
     ) -> None:
         frame, opened = demand.frame, demand.opened
         assert isinstance(frame, frames.Credit)
-        assert isinstance(opened, OpenedSubscription)
         address = connection, frame.handle
+        if isinstance(opened, OpenedFeed):
+            self._wiring.feeds.give_credit(address, frame.bytes)
+            return
+        assert isinstance(opened, OpenedSubscription)
         if opened.mode == "own":
             self._wiring.deliveries.give_credit(address, frame.bytes)
         else:

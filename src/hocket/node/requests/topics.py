@@ -15,7 +15,14 @@ from hocket.core.metadata.metadata import GROUP
 from hocket.core.origin import Origin
 from hocket.core.partition.waiting import WaitingPartition
 from hocket.core.placement.descriptions import GROUPS_MAX, PROBLEM_MAX
-from hocket.core.session.session import Demand, OpenedProducer, OpenedSubscription, Session, failure
+from hocket.core.session.session import (
+    Demand,
+    OpenedFeed,
+    OpenedProducer,
+    OpenedSubscription,
+    Session,
+    failure,
+)
 from hocket.errors import OutOfRange, UnknownTopic
 from hocket.frames import packed
 from hocket.model import (
@@ -134,6 +141,7 @@ class Topics:
             for hosted in filter(None, map(self._wiring.partitions.get, changed.groups)):
                 self._wiring.deliveries.end_all(hosted, UnknownTopic.code, gone)
                 self._refuse_waiting(self._wiring.partitions.drop(hosted.group), gone)
+            self._wiring.feeds.end_topic(change.topic, UnknownTopic.code, gone)
             for group in changed.groups:
                 self._copies.drop(group)
                 self.drop_unclaimed(group)
@@ -205,7 +213,7 @@ class Topics:
             return
         for connection, session in list(self._wiring.sessions.items()):
             for handle, opened in list(session.handles.items()):
-                if opened.topic == topic.name:
+                if opened.topic == topic.name and not isinstance(opened, OpenedFeed):
                     self._grow(connection, handle, opened, topic, new_groups)
 
     def _host(self, topic: Topic, number: int, group: int, *, waits_for: int = 0) -> None:

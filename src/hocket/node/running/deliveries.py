@@ -26,13 +26,16 @@ from hocket.core.partition.subscription import (
     Subscription,
     TellMoved,
 )
-from hocket.errors import CorruptData, HocketError, OutOfRange, unreadable
+from hocket.errors import CorruptData, HocketError, NotHere, OutOfRange, unreadable
 from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
+from hocket.node.running.crowds import Crowds
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
 from hocket.ports import Network
+
+_MOVES = "the consumers of this partition are being spread anew: open the subscription again"
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +47,7 @@ class Open:
     index: str
     groups: dict[int, int]  # partition -> group
     core: Subscription
+    is_fed: bool = False  # its consumer takes the bytes at another node
 
 
 class Deliveries:
@@ -53,6 +57,7 @@ class Deliveries:
         network: Network,
         partitions: Partitions,
         ended: Callable[[Address], None],
+        crowds: Crowds,
     ) -> None:
         self._log = log
         self._network = network
@@ -63,6 +68,8 @@ class Deliveries:
         # commit, until they are closed or another consumer opens their index.
         self._stopped: dict[Address, Open] = {}
         self._owners: dict[tuple[int, str], Address] = {}  # (group, own index) -> its consumer
+        self._fed: dict[Address, Open] = {}  # of those in `_open`
+        self.crowds = crowds
 
     def open(
         self,
@@ -72,6 +79,8 @@ class Deliveries:
         hosted: dict[int, Hosted],
         starts: dict[int, int],
         credit: int,
+        *,
+        is_fed: bool = False,
     ) -> None:
         progress = [
             (number, Progress(starts[number], each.core.high_watermark, each.core.start))
@@ -81,18 +90,35 @@ class Deliveries:
         for former, stopped in list(self._stopped.items()):
             if (stopped.topic, stopped.index) == (topic, index):
                 self.end(former, "fenced", _taken_over(topic, index))
-        opened = Open(address, topic, index, groups, Subscription(progress, credit))
+        core = Subscription(progress, 0 if is_fed else credit)
+        opened = Open(address, topic, index, groups, core, is_fed)
         self._open[address] = opened
+        if is_fed:
+            self._fed[address] = opened
         for each in hosted.values():
             self._take_over(opened, each)
 
     def begin(self, address: Address) -> None:
         """Begin to send. The consumer knows its handle by now."""
         opened = self._open[address]
-        self._carry_out(opened, opened.core.begin())
+        if opened.is_fed:
+            self._pass_over_lost(opened)
+        else:
+            self._carry_out(opened, opened.core.begin())
+
+    def _pass_over_lost(self, opened: Open) -> None:
+        """Nothing is read for it here, so that nobody else says what retention has removed."""
+        for number, progress in opened.core.partitions.items():
+            lost = progress.start - progress.next
+            if lost > 0:
+                progress.next = progress.start
+                self._tell_moved(opened, TellMoved(number, progress.next, lost))
 
     def is_stopped(self, address: Address) -> bool:
         return address in self._stopped
+
+    def is_fed(self, address: Address) -> bool:
+        return address in self._fed
 
     def extend(self, address: Address, number: int, hosted: Hosted, start: int) -> None:
         """The subscription's topic has a new partition; read that one too."""
@@ -107,6 +133,8 @@ class Deliveries:
         opened = self._open.pop(address, None)
         if opened is None:
             return
+        self._fed.pop(address, None)
+        self.crowds.leave(address, opened.groups.values())
         for group in opened.groups.values():
             hosted = self._partitions.get(group)
             if hosted is not None:
@@ -152,7 +180,8 @@ class Deliveries:
         self._network.send(connection, ended)
 
     def give_credit(self, address: Address, amount: int) -> None:
-        self._step(address, CreditGiven(amount))
+        if address not in self._fed:
+            self._step(address, CreditGiven(amount))
 
     def advanced(self, hosted: Hosted) -> None:
         """The partition has more to read, or its oldest records are gone."""
@@ -167,12 +196,24 @@ class Deliveries:
         if address is not None:
             self._step(address, Sought(hosted.core.number, offset, hold=True))
 
+    def end_misplaced(self, now_us: int) -> None:
+        """Have consumers that had better be served elsewhere ask anew where that is."""
+        for address in self.crowds.misplaced(now_us):
+            self.end(address, NotHere.code, _MOVES)
+
+    def unfeed(self, group: int) -> None:
+        """This partition cannot be read to others: its consumers are told here what is wrong."""
+        for address, opened in list(self._fed.items()):
+            if group in opened.groups.values():
+                self.end(address, NotHere.code, _MOVES)
+
     def move_heard(self, address: Address, number: int) -> None:
         self._step(address, MoveHeard(number))
 
     def end_all(self, hosted: Hosted, code: str, message: str) -> None:
         stopped = [a for a, each in self._stopped.items() if hosted.group in each.groups.values()]
-        for address in [*hosted.subscribers, *stopped]:
+        fed = [a for a, each in self._fed.items() if hosted.group in each.groups.values()]
+        for address in [*hosted.subscribers, *stopped, *fed]:
             self.end(address, code, message)
 
     def end_owner(self, hosted: Hosted, index: str, code: str, message: str) -> None:
@@ -191,13 +232,16 @@ class Deliveries:
         address = self._owners.get((hosted.group, index))
         if address is None:
             return 0
+        if address in self._fed:
+            return hosted.core.start  # if it misses anything, it asks here, and is told
         return self._open[address].core.partitions[hosted.core.number].next
 
     def owner(self, hosted: Hosted, index: str) -> Address | None:
         return self._owners.get((hosted.group, index))
 
     def _take_over(self, opened: Open, hosted: Hosted) -> None:
-        hosted.subscribers[opened.address] = opened.core
+        if not opened.is_fed:
+            hosted.subscribers[opened.address] = opened.core
         if not opened.index:
             return
         former = self._owners.get((hosted.group, opened.index))
