@@ -271,11 +271,11 @@ class Leases:
         for portion in progress.queue:
             if portion.number <= delivery and _is_in(*has, portion.runs[0][0]):
                 portion.renewed_us = max(portion.renewed_us, sent_us)
-        portion, undrawn = self._ready_portion, self._undrawn()
+        ready, undrawn = self._ready_portion, self._undrawn()
         if (
             self._ready_progress is progress
-            and portion is not None
-            and portion.number <= delivery
+            and ready is not None
+            and ready.number <= delivery
             and undrawn
             and _is_in(*has, undrawn[0][5])
         ):
