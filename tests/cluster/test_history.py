@@ -302,13 +302,14 @@ def test_who_is_handed_what_another_one_has():
     soon = [handed(1, "a"), handed(3, "b")]
     found = one_consumer_at_a_time(History(soon), 4)
     assert (found.looked_at, len(found.breaches)) == (2, 1)
+    stood_still = [replace(handed(1, "a"), offset=4), handed(9, "a"), handed(10, "b")]
+    assert one_consumer_at_a_time(History(stood_still), 4).breaches
     given_back = GivenBack(2 * SECOND, "i", *PLACE)
     for fine in (
         [*soon, given_back],
         [handed(1, "a"), handed(6, "b")],
         [handed(1, "a"), handed(2, "a")],
         [handed(1, "a"), Delivered(2, "b", "j", "own", *PLACE, "v")],
-        [replace(handed(1, "a"), offset=4), handed(9, "a"), handed(10, "b")],  # a stood still
     ):
         found = one_consumer_at_a_time(History(fine), 4)
         assert found.looked_at

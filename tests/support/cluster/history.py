@@ -22,7 +22,6 @@ from pathlib import Path
 Place = tuple[str, int, int]  # topic, partition, offset
 Log = tuple[str, int]  # topic, partition
 BREACHES_MAX = 5  # of one sentence that are shown
-STOOD_STILL_SECONDS = 2.0  # a reader that is handed nothing for so long may wait for a node
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -442,12 +441,10 @@ def a_key_is_delivered_in_order(history: History) -> Found:
 def one_consumer_at_a_time(history: History, seconds: float) -> Found:
     """Nobody is handed a message so soon after somebody else who has not given it back.
 
-    `seconds` is less than a lease. With one replica this may happen, after a broker was away. What
-    is handed out right after its reader stood still may have waited in it since before that: a
-    lease that a leader which stands still cannot renew ends meanwhile (LIMITS).
+    `seconds` is less than what is left of a lease when a message is handed out. With one replica
+    this may happen, after a broker was away.
     """
     found = Found()
-    had_since = _had_since(history)
     given_back: dict[tuple[str, Place], list[int]] = defaultdict(list)
     for gone in history.given_back:
         given_back[gone.index, gone.place].append(gone.at)
@@ -461,24 +458,9 @@ def one_consumer_at_a_time(history: History, seconds: float) -> Found:
             found.looked_at += 1
             continue
         is_free = any(former.at < at < each.at for at in given_back[key])
-        is_over = each.at - had_since[id(former)] > seconds * 1e9
+        is_over = each.at - former.at > seconds * 1e9
         found.expect(is_free or is_over, f"{each}, and {former} had it")
     return found
-
-
-def _had_since(history: History) -> dict[int, int]:
-    """Of each delivery: since when its reader may have had the message, by its id."""
-    since: dict[int, int] = {}
-    last: dict[str, int] = {}
-    stood: dict[str, tuple[int, int]] = {}  # from when to when the reader stood still
-    for each in history.delivered:
-        before = last.get(each.reader, each.at)
-        if each.at - before > STOOD_STILL_SECONDS * 1e9:
-            stood[each.reader] = before, each.at
-        began, ended = stood.get(each.reader, (each.at, 0))
-        since[id(each)] = began if each.at - ended < STOOD_STILL_SECONDS * 1e9 else each.at
-        last[each.reader] = each.at
-    return since
 
 
 def the_rejected_are_buried_once(history: History) -> Found:
