@@ -286,6 +286,7 @@ def test_an_extension_is_void_when_another_consumer_has_the_message():
     leases = extended(state)
     leases.settle(1, "nack", [(0, 1)], now_us=1)
     logged(state, leases)
+    leases.committed(leases.awaited)
     # The next leader finds it with nobody; what the log has of it must not come back to life.
     following = led(ShareState.restore(state.snapshot()))
     following.pass_time(LEASE_US)
@@ -294,7 +295,11 @@ def test_an_extension_is_void_when_another_consumer_has_the_message():
         leader.pass_time(LEASE_US)
         copy = ShareState.restore(state.snapshot())
         copy._extended = list(state._extended)  # as a replica that has taken no snapshot since
+        if leader is not leases:
+            logged(copy, leader)
+            leader.committed(leader.awaited)
         (run,) = leader.reserve(2, 1)
+        assert run == (0, 1)
         leader.lease([run], LEASE_US, identity=b"b")
         logged(copy, leader)
         assert copy.extended() == []
@@ -364,6 +369,8 @@ def test_revived_messages_are_reserved_with_their_revival():
     change = leases.take_change()
     assert change is not None
     assert change.high == 50
+    assert leases.reserve(1, 1) == [], "the next leader might not know of it"
+    leases.committed(leases.awaited)
     assert leases.reserve(1, 1) == [(10, 11)]
     assert Before(5, b"\0\1").without([(2, 3), (6, 9)]) == Before(2, b"\0\1\1\0\0")
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from hocket.core.sharing import (
-    dispatcher as sharing,
     keys as share_keys,
     leases,
     ledger as share_ledger,
     maps as share_map,
+    portions,
     state as share_state,
 )
 from hocket.core.sharing.dispatcher import Dispatcher
@@ -77,7 +77,7 @@ def small_limits(monkeypatch):
     """Limits that a test of forty steps runs into."""
     for module in (leases, share_keys):
         monkeypatch.setattr(module, "GAP_MAX", GAP_MAX)
-    monkeypatch.setattr(sharing, "FETCH_MESSAGES_MAX", FETCH_MAX)
+    monkeypatch.setattr(portions, "FETCH_MESSAGES_MAX", FETCH_MAX)
     monkeypatch.setattr(share_map, "COMPACT_MIN", 4)
     monkeypatch.setattr(share_ledger, "UNIT_MAX", 2)
     monkeypatch.setattr(share_ledger, "TIMERS_MAX", 6)

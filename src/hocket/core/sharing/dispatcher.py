@@ -5,7 +5,7 @@ Rule 1: nothing is read without credit. One read may overdraw the credit of byte
         has released messages gets none before it gives credit, or before the time of a lease has
         passed: it would only release them again.
 Rule 2: of the consumers that are ready, the one that was served longest ago goes first, and takes
-        no more than an even share. Its partitions take turns.
+        no more than an even share. Its partitions take turns (`core.sharing.portions`).
 Rule 3: a consumer is stalled when one of its leases ran out and it had given no sign of life for
         the time of a lease. It comes after all others, and gets one message at a time.
 Rule 4: a suspect (it was with a consumer that died) goes to a consumer that has nothing else, and
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from hocket.core.sharing import handing
 from hocket.core.sharing.absence import Absences
-from hocket.core.sharing.consumer import Consumer, Fetching
+from hocket.core.sharing.consumer import Consumer
 from hocket.core.sharing.events import (
     Advanced,
     Answer,
@@ -39,7 +39,6 @@ from hocket.core.sharing.events import (
     Effect,
     EndConsumer,
     Event,
-    Fetch,
     FetchDamaged,
     Fetched,
     FetchFailed,
@@ -49,6 +48,7 @@ from hocket.core.sharing.events import (
     PartitionAdded,
     PartitionRemoved,
     Record,
+    Recorded,
     Refunded,
     Reserve,
     Reserved,
@@ -65,12 +65,11 @@ from hocket.core.sharing.events import (
     Widened,
 )
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.ranges import Range, clipped, length, without
+from hocket.core.sharing.portions import FETCH_BYTES_MAX, Portions
+from hocket.core.sharing.ranges import Range, clipped, without
 from hocket.core.sharing.ready import Ready
 from hocket.core.sharing.state import ShareChange
 
-FETCH_BYTES_MAX = 1 << 20  # that one read may return, unless a single batch is larger
-FETCH_MESSAGES_MAX = 2_000  # that one read may lease
 _FAR = 1 << 64  # behind every offset
 
 
@@ -84,8 +83,8 @@ class Dispatcher:
         self._vanished: dict[bytes, int] = {}  # consumers that may come back: identity -> number
         self._absent = Absences()
         self._ready = Ready()
-        self._fetches: dict[int, Fetching] = {}
-        self._last_fetch = 0
+        self._portions = Portions(self._leases, self._consumers, self._ready)
+        self._fetches = self._portions.fetches
         self._scanning: dict[int, int] = {}  # partition -> the offset where its scan began
         self._resting: dict[int, bool] = {}  # partitions that are not read before the next Tick
         self._not_scanned: dict[int, bool] = {}  # partitions not scanned before the next Tick
@@ -174,7 +173,7 @@ class Dispatcher:
 
     def _remove(self, consumer: Consumer) -> None:
         for fetch in list(consumer.fetching.values()):
-            self._give_up(fetch)
+            self._portions.give_up(fetch)
         self._ready.remove(consumer)
         del self._consumers[consumer.number]
 
@@ -238,7 +237,7 @@ class Dispatcher:
         number = event.partition
         for fetch, fetching in list(self._fetches.items()):
             if fetching.partition == number:
-                self._end_fetch(fetch)
+                self._portions.end(fetch)
         for known in (self._scanning, self._resting, self._not_scanned, self._reserving):
             known.pop(number, None)
         self._absent.forget(number)
@@ -250,6 +249,10 @@ class Dispatcher:
     def _reserved(self, event: Reserved) -> list[Effect]:
         self._leases[event.partition].is_reserved(event.high)
         self._reserving[event.partition] = not event.high
+        return self._dispatch()
+
+    def _recorded(self, event: Recorded) -> list[Effect]:
+        self._leases[event.partition].committed(event.change)
         return self._dispatch()
 
     def _settings_changed(self, event: SettingsChanged) -> list[Effect]:
@@ -300,31 +303,19 @@ class Dispatcher:
         if fetching is None:
             return []
         self._resting[fetching.partition] = True
-        self._give_up(event.fetch)
+        self._portions.give_up(event.fetch)
         return self._dispatch()
 
     def _fetch_damaged(self, event: FetchDamaged) -> list[Effect]:
         if event.fetch not in self._fetches:
             return []
-        fetching = self._end_fetch(event.fetch)
+        fetching = self._portions.end(event.fetch)
         number, runs = fetching.partition, fetching.runs
         leases = self._leases[number]
         leases.give_back(clipped(runs, event.end, _FAR))
         leases.bury(clipped(runs, event.start, event.end), event.reason)
         leases.give_back(clipped(runs, 0, event.start))
         return [*self._records([number]), *self._dispatch()]
-
-    def _give_up(self, fetch: int) -> None:
-        fetching = self._end_fetch(fetch)
-        self._leases[fetching.partition].give_back(fetching.runs)
-
-    def _end_fetch(self, fetch: int) -> Fetching:
-        fetching = self._fetches.pop(fetch)
-        consumer = self._consumers[fetching.consumer]
-        self._ready.remove(consumer)
-        consumer.end(fetching)
-        self._ready.add(consumer)
-        return fetching
 
     def _scanned(self, event: Scanned) -> list[Effect]:
         number = event.partition
@@ -394,7 +385,7 @@ class Dispatcher:
     def _reset(self, event: Reset) -> list[Effect]:
         for fetch, fetching in list(self._fetches.items()):
             if fetching.partition == event.partition:
-                self._give_up(fetch)
+                self._portions.give_up(fetch)
         self._scanning.pop(event.partition, None)
         for consumer in self._consumers.values():
             consumer.waiting.pop(event.partition, None)
@@ -437,7 +428,7 @@ class Dispatcher:
     def _closing(self, _event: Closing) -> list[Effect]:
         self._is_closing = True
         for fetch in list(self._fetches):
-            self._give_up(fetch)
+            self._portions.give_up(fetch)
         return [
             Record(number, self._closed(leases, leases.take_change() or ShareChange()), 0)
             for number, leases in self._leases.items()
@@ -454,9 +445,11 @@ class Dispatcher:
             leases = self._leases[number]
             change = leases.take_change()
             if change is not None:
-                if self._is_closing:  # the state stays clean
+                awaited = leases.awaited
+                if self._is_closing:  # the state stays clean, and nobody gets anything more
                     self._closed(leases, change)
-                records.append(Record(number, change, token))
+                    awaited = 0
+                records.append(Record(number, change, token, awaited))
         return records
 
     # --- who gets what ---------------------------------------------------------------------------
@@ -464,26 +457,13 @@ class Dispatcher:
     def _dispatch(self) -> list[Effect]:
         if self._is_closing:
             return []
-        effects: list[Effect] = []
-        open_ = {
-            number: 0  # `_portion` counts here how many consumers are ready for the partition
+        resting = self._resting
+        open_ = [
+            number
             for number, leases in self._leases.items()
-            if number not in self._resting and leases.available()
-        }
-        has_suspects = any(leases.suspects for leases in self._leases.values())
-        at = 0
-        while open_ and at < len(self._ready.ranks):
-            consumer = self._consumers[self._ready.ranks[at][2]]
-            suspects = self._suspects_next(consumer, open_) if has_suspects else []
-            if has_suspects and self._is_held_back(consumer, suspects):
-                fetch = None
-            else:
-                fetch = self._fetch_for(consumer, open_, suspects)
-            if fetch is None:
-                at += 1
-            else:  # the consumer has gone to the back, and the next one is at this place
-                effects.append(fetch)
-                at = 0 if has_suspects else at  # a suspect that is taken holds nobody back
+            if number not in resting and leases.available()
+        ]
+        effects = self._portions.fetch(open_) if open_ else []
         if self._is_keyed:
             effects += self._scans()
         if self._reserving and self._ready.ranks:
@@ -500,72 +480,6 @@ class Dispatcher:
                 effects += [Reserve(number, high)] if high else []
         return effects
 
-    def _fetch_for(
-        self, consumer: Consumer, open_: dict[int, int], suspects: list[int]
-    ) -> Fetch | None:
-        if consumer.stalled and (consumer.fetching or self._holds(consumer)):
-            return None
-        for _ in range(len(consumer.turns)):
-            number = consumer.turns[0]
-            consumer.turns.rotate(-1)
-            if number not in open_ or number in consumer.fetching:
-                continue
-            leases = self._leases[number]
-            if not suspects:
-                portion = self._portion(consumer, number, leases, open_)
-                runs = leases.reserve(consumer.number, portion)
-            elif number in suspects:
-                runs = leases.reserve_suspect(consumer.number)
-            else:
-                continue
-            if not leases.available():
-                del open_[number]
-            if runs:
-                return self._begin_fetch(consumer, number, runs)
-        return None
-
-    def _is_held_back(self, consumer: Consumer, suspects: list[int]) -> bool:
-        """Whether it has a suspect, or has something else while a suspect is next for it."""
-        if any(leases.has_suspect(consumer.number) for leases in self._leases.values()):
-            return True
-        return bool(suspects and (consumer.fetching or self._holds(consumer)))
-
-    def _suspects_next(self, consumer: Consumer, open_: dict[int, int]) -> list[int]:
-        """The partitions where a suspect is the lowest message that the consumer may have."""
-        return [
-            number
-            for number in consumer.turns
-            if number in open_ and self._leases[number].suspect_is_next(consumer.number)
-        ]
-
-    def _portion(
-        self, consumer: Consumer, number: int, leases: Leases, open_: dict[int, int]
-    ) -> int:
-        """How many of the partition's available messages this consumer may have now."""
-        if consumer.stalled:
-            return 1
-        if not open_[number]:
-            open_[number] = sum(
-                number in each.wanted and number not in each.fetching
-                for each in (self._consumers[rank[2]] for rank in self._ready.ranks if not rank[0])
-            )
-        fair = -(-leases.available() // open_[number])
-        open_[number] = max(1, open_[number] - 1)
-        return min(consumer.messages_left, fair, FETCH_MESSAGES_MAX)
-
-    def _begin_fetch(self, consumer: Consumer, number: int, runs: list[Range]) -> Fetch:
-        self._last_fetch += 1
-        bytes_max = min(FETCH_BYTES_MAX, consumer.bytes_left)
-        fetching = Fetching(consumer.number, number, runs, bytes_max, length(runs))
-        self._fetches[self._last_fetch] = fetching
-        self._ready.remove(consumer)
-        consumer.begin(self._last_fetch, fetching)
-        self._ready.add(consumer)
-        return Fetch(self._last_fetch, consumer.number, number, runs[0][0], runs[-1][1], bytes_max)
-
-    def _holds(self, consumer: Consumer) -> bool:
-        return any(leases.held_by(consumer.number) for leases in self._leases.values())
-
     def _scans(self) -> list[Effect]:
         effects: list[Effect] = []
         for number, leases in self._leases.items():
@@ -579,6 +493,7 @@ class Dispatcher:
         PartitionAdded: _partition_added,
         PartitionRemoved: _partition_removed,
         Reserved: _reserved,
+        Recorded: _recorded,
         SettingsChanged: _settings_changed,
         Joined: _joined,
         Widened: _widened,

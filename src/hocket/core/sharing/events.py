@@ -38,6 +38,14 @@ class Reserved:
 
 
 @dataclass(slots=True)
+class Recorded:
+    """The log has the changes of this partition up to the Record that was `awaited` by a number."""
+
+    partition: int
+    change: int
+
+
+@dataclass(slots=True)
 class SettingsChanged:
     """The settings are logged already; leases from now on last as long as they say."""
 
@@ -210,8 +218,8 @@ class Closing:
 
 
 Event = (
-    PartitionAdded | PartitionRemoved | Reserved | SettingsChanged | Joined | Widened | Left
-    | CreditGiven | Advanced | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned
+    PartitionAdded | PartitionRemoved | Reserved | Recorded | SettingsChanged | Joined | Widened
+    | Left | CreditGiven | Advanced | Fetched | Refunded | FetchFailed | FetchDamaged | Scanned
     | ScanFailed | Settle
     | DeadLettered | Revive | Reset | Tick | Closing
 )  # fmt: skip
@@ -271,11 +279,15 @@ class Reserve:
 
 @dataclass(slots=True)
 class Record:
-    """Log this change. If there is a token, somebody waits until the change is durable."""
+    """Log this change. If there is a token, somebody waits until the change is durable.
+
+    If it is `awaited`, `Recorded` is to say when this change, by that number, is committed.
+    """
 
     partition: int
     change: ShareChange
     token: int
+    awaited: int = 0
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ from hocket.core.sharing.ranges import (
     without,
 )
 from hocket.core.sharing.reservation import Reservation
+from hocket.core.sharing.returning import Returning
 from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
@@ -88,7 +89,8 @@ class Leases(Ledger):
         maps = Maps(state.start, done, counts, state.marks())
         self._before = Before(state.start, done)  # what was settled already
         self.reservation = None if served_us is None else Reservation(served_us, state.high)
-        super().__init__(maps, state.settings, end=end, immortal=immortal)
+        returning = None if self.reservation is None else Returning()
+        super().__init__(maps, state.settings, end=end, immortal=immortal, returning=returning)
         self.revived_to, self.revivals = dict(state.revived_to), state.revivals
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
@@ -588,6 +590,8 @@ class Leases(Ledger):
         self._before = Before(offset, b"")
         if self.reservation is not None:
             self.reservation.reset()
+        if self.returning is not None:
+            self.returning.reset()
         self._had = {}
         self._knows_extensions = False
         self._change = ShareChange(reset=offset)

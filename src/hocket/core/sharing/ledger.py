@@ -14,6 +14,8 @@ Rule 4: where several runs come back, the newest comes first: in the order of ke
 
 Rule 5: a settled message becomes available again only if it is revived, once for each dead letter:
         `revived_to` says which dead letters were used up.
+Rule 6: where several nodes keep the partition (`returning`), what comes back to be leased again
+        waits until the log has that: see `core.sharing.returning`.
 
 What has to survive the broker's process is gathered as a ShareChange.
 """
@@ -40,6 +42,7 @@ from hocket.core.sharing.maps import (
     Maps,
 )
 from hocket.core.sharing.ranges import Range, equal_runs, merged
+from hocket.core.sharing.returning import FAR_US, Returning
 from hocket.core.sharing.state import (
     DOUBT,
     HELD,
@@ -82,8 +85,18 @@ def _never(_consumer: int, _deadline: int) -> bool:
 
 
 class Ledger:
-    def __init__(self, maps: Maps, settings: ShareSettings, *, end: int, immortal: bool) -> None:
+    def __init__(
+        self,
+        maps: Maps,
+        settings: ShareSettings,
+        *,
+        end: int,
+        immortal: bool,
+        returning: Returning | None = None,
+    ) -> None:
         self.settings = settings
+        self.returning = returning
+        self.awaited = 0  # the number of the last change taken, if messages wait for it; else 0
         self.end = end  # of the partition
         self.keys: KeyOrder | None = None  # of a key-shared index
         self._immortal = immortal
@@ -222,19 +235,33 @@ class Ledger:
 
     def take_change(self) -> ShareChange | None:
         """What happened since the last call and has to be logged; None: nothing."""
+        if not self._has_changed():
+            return None
+        change, self._change = self._change, ShareChange()
+        change.dying.sort()
+        if self.returning is not None:
+            self.awaited = self.returning.took(rests=bool(change.rests))
+        return change
+
+    def _has_changed(self) -> bool:
         change = self._change
-        if not (
+        return bool(  # what rests has a count, too
             change.settled
             or change.counts
             or change.dying
             or change.reset is not None
             or change.revived_to
             or change.extended
-        ):
-            return None  # (what rests has a count, too)
-        self._change = ShareChange()
-        change.dying.sort()
-        return change
+        )
+
+    def committed(self, change: int) -> None:
+        """The log has the changes up to this one: what came back by them can be leased."""
+        assert self.returning is not None
+        for start, end in reversed(merged(self.returning.committed(change))):
+            for run in reversed(self._maps.runs(RUNS_OF[RESTING], start, end)):
+                for low, high, deadline in reversed(self._maps.by_deadline(*run)):
+                    if deadline == FAR_US:
+                        self._set_free(low, high, RESTING)
 
     def pass_time(
         self, now_us: int, is_dead: Callable[[int, int], bool] = _never
@@ -306,7 +333,7 @@ class Ledger:
         for start, end in runs:
             cut = slice(start - maps.base, end - maps.base)
             maps.counts[cut] = maps.marks[cut] = bytes(end - start)
-            self._turn(start, end, SETTLED, AVAILABLE)
+            self._free(start, end, SETTLED)
 
     def _is_settled(self, offset: int) -> bool:
         maps = self._maps
@@ -368,6 +395,17 @@ class Ledger:
                 self._free(*run, before)
 
     def _free(self, start: int, end: int, before: int) -> None:
+        """These are available, perhaps when the log has it that they came back."""
+        if self.returning is not None:
+            change = self.returning.waits_for(before, changes=self._has_changed())
+            if change:
+                self.returning.add(change, start, end)
+                self._turn(start, end, before, RESTING)
+                self._maps.set_deadline(start, end, FAR_US)
+                return
+        self._set_free(start, end, before)
+
+    def _set_free(self, start: int, end: int, before: int) -> None:
         """These are available: suspect ones alone."""
         if not self.suspects:
             self._turn(start, end, before, AVAILABLE)

@@ -55,8 +55,8 @@ class Shares:
         self._buried: dict[int, tuple[Hosted, str, int, int]] = {}
         # token -> index, what is revived, and whom to tell when that is durable
         self._revivals: dict[int, Revival] = {}
-        # token -> index, partition and offset, of reservations that are not committed yet
-        self._reservations: dict[int, tuple[SharedIndex, int, int]] = {}
+        # token -> index, and what its dispatcher is told when an entry is committed
+        self._awaited: dict[int, tuple[SharedIndex, core.Reserved | core.Recorded]] = {}
         self._last_consumer = 0
         self._settlements = Settlements(network)
         self._leasing = Leasing(
@@ -333,9 +333,9 @@ class Shares:
             revival = self._revivals.pop(origin.request, None)
             if revival is not None:
                 revival.done(revival.ranges)
-            reserved = self._reservations.pop(origin.request, None)
-            if reserved is not None and self._is_in_use(reserved[0]):
-                self._step(reserved[0], core.Reserved(*reserved[1:]))
+            awaited = self._awaited.pop(origin.request, None)
+            if awaited is not None and self._is_in_use(awaited[0]):
+                self._step(*awaited)
             self._settlements.durable(origin.request)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> list[Address]:
@@ -349,7 +349,7 @@ class Shares:
             consumer.last_batch.pop(number, None)
             self._network.send(connection, frames.Moved(0, handle, number, offset, 0))
         told = [consumer.address for consumer in shared.consumers.values()]
-        self._forget_reservations(shared, number)
+        self._forget_awaited(shared, number)
         self._step(shared, core.Reset(number, offset))
         return told
 
@@ -378,7 +378,7 @@ class Shares:
         for shared in list(self._shared.values()):
             if shared.groups.get(number) != hosted.group:
                 continue
-            self._forget_reservations(shared, number)
+            self._forget_awaited(shared, number)
             self._step(shared, core.PartitionRemoved(number))
             del shared.groups[number]
             for token, revival in list(self._revivals.items()):
@@ -393,10 +393,10 @@ class Shares:
             if not shared.groups:
                 del self._shared[shared.topic, shared.index]
 
-    def _forget_reservations(self, shared: SharedIndex, partition: int) -> None:
-        for token, (whose, number, _) in list(self._reservations.items()):
-            if whose is shared and number == partition:
-                del self._reservations[token]
+    def _forget_awaited(self, shared: SharedIndex, partition: int) -> None:
+        for token, (whose, event) in list(self._awaited.items()):
+            if whose is shared and event.partition == partition:
+                del self._awaited[token]
 
     def is_attached(self, hosted: Hosted, index: str) -> bool:
         shared = self._shared.get((hosted.core.topic, index))
@@ -503,12 +503,21 @@ class Shares:
             self._partitions.admit_progress(hosted.group)
         except HocketError:  # or the disk is full, or too much waits for the other replicas: later
             return shared.core.step(core.Reserved(number, 0))
+        self._await(shared, hosted, ShareChange(high=high), core.Reserved(number, high))
+        return []
+
+    def _await(
+        self,
+        shared: SharedIndex,
+        hosted: Hosted,
+        change: ShareChange,
+        event: core.Reserved | core.Recorded,
+    ) -> None:
+        """Log the change; the dispatcher is told the event when that is committed."""
         token = self._settlements.next_token()
-        self._reservations[token] = shared, number, high
-        change = ShareChange(high=high)
+        self._awaited[token] = shared, event
         origin = Origin(NODE, 0, token)
         self._partitions.step(hosted, events.ChangeShare(origin, shared.index, change))
-        return []
 
     def _record(self, shared: SharedIndex, effect: core.Record) -> None:
         hosted = self._partitions.get(shared.groups[effect.partition])
@@ -516,3 +525,6 @@ class Shares:
             return
         origin = Origin(NODE, 0, effect.token) if effect.token else None
         self._partitions.step(hosted, events.ChangeShare(origin, shared.index, effect.change))
+        if effect.awaited:  # an entry of this turn, or a later one
+            recorded = core.Recorded(effect.partition, effect.awaited)
+            self._await(shared, hosted, ShareChange(), recorded)
