@@ -572,7 +572,7 @@ class TestNoMessageIsLeasedTwice:
         """The machine leads, and has leased the message to this consumer."""
         settings = ShareSettings(1_000_000, failover=failover)
         sharing = Dispatcher("shared")
-        leases = Leases(ShareState(0, settings), end=1, now_us=0, served_us=0)
+        leases = Leases(ShareState(0, settings), end=1, now_us=0, alone_us=0)
         sharing.step(share_events.PartitionAdded(0, leases))
         sharing.step(share_events.Joined(1, identity, (0,), 100, 1, [], world.now_us))
         for effect in sharing.step(share_events.Reserved(0, 9)):

@@ -16,7 +16,7 @@ SETTINGS = ShareSettings(LEASE_US)
 
 def led(state: ShareState | None = None, *, end: int = 5_000, now_us: int = 0) -> Leases:
     """The leases of a partition that this node leads since time 0."""
-    return Leases(state or ShareState(0, SETTINGS), end=end, now_us=now_us, served_us=0)
+    return Leases(state or ShareState(0, SETTINGS), end=end, now_us=now_us, alone_us=0)
 
 
 def fetched(sharing: Dispatcher, effects: list[ev.Effect], now_us: int = 0) -> list[ev.Effect]:
@@ -100,7 +100,7 @@ def test_a_run_grows_up_to_its_bound():
 
 def test_what_is_in_flight_bounds_what_is_reserved():
     sharing = Dispatcher("shared")
-    leases = Leases(ShareState(0, SETTINGS), end=9, now_us=0, served_us=0, in_flight_max=2)
+    leases = Leases(ShareState(0, SETTINGS), end=9, now_us=0, alone_us=0, in_flight_max=2)
     sharing.step(ev.PartitionAdded(0, leases))
     sharing.step(ev.Joined(1, b"a" * 16, (0,), 1 << 20, 5, [], 0))
     effects = fetched(sharing, sharing.step(ev.Reserved(0, 2)))
@@ -228,11 +228,11 @@ def test_a_lease_that_was_extended_is_waited_for():
 def test_a_lease_that_was_extended_for_a_short_while_is_waited_for_like_the_others():
     state = ShareState(0, SETTINGS)
     extended(state)  # its first message, until 5 * LEASE_US
-    served_us = 5 * LEASE_US - 1
-    following = Leases(state, end=2, now_us=served_us, served_us=served_us)
+    alone_us = 5 * LEASE_US - 1
+    following = Leases(state, end=2, now_us=alone_us, alone_us=alone_us)
     following.pass_time(5 * LEASE_US)
     assert following.lent() == [(0, 2)]
-    following.pass_time(served_us + LEASE_US)
+    following.pass_time(alone_us + LEASE_US)
     assert following.lent() == []
 
 

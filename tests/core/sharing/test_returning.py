@@ -20,7 +20,7 @@ class Leader:
 
     def __init__(self, state: ShareState | None = None, now_us: int = 0) -> None:
         self.state = state or ShareState(0, SETTINGS)
-        self.leases = Leases(self.state, end=3, now_us=now_us, served_us=now_us)
+        self.leases = Leases(self.state, end=3, now_us=now_us, alone_us=now_us)
         self.state.apply(ShareChange(high=HIGH))
         self.leases.is_reserved(HIGH)
 
@@ -155,7 +155,7 @@ def test_what_is_gone_meanwhile_does_not_come_back():
 
 def test_a_key_waits_with_its_message_and_others_go_on():
     sharing = Dispatcher("key_shared")
-    leases = Leases(ShareState(0, SETTINGS), end=3, now_us=0, served_us=0)
+    leases = Leases(ShareState(0, SETTINGS), end=3, now_us=0, alone_us=0)
     sharing.step(ev.PartitionAdded(0, leases))
     sharing.step(ev.Joined(ANN, b"a" * 16, (0,), 1 << 20, 1, [], 0))
     sharing.step(ev.Reserved(0, HIGH))

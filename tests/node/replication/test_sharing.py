@@ -11,6 +11,7 @@ from tests.support.node.cluster import SECOND, Asking, Nodes
 from tests.support.node.replicated import Sharing, leader_of, publish
 
 LEASE = 5 * SECOND
+ELECTION = 400_000  # the least timeout of these nodes
 
 
 @pytest.fixture
@@ -85,7 +86,8 @@ def test_the_next_leader_withholds_what_may_be_leased_and_nothing_behind(nodes):
     two.settle("ack", *range(high, RUN + 5))
     two.begin(frames.Credit, handle=two.handle, bytes=0, messages=5)
     assert two.until_leased(10)[5:10] == [10, 11, 12, 13, 14]
-    assert nodes.now_us - began_us >= LEASE - SECOND
+    # The former leader may have lived on for a while, and leased until its authority was over.
+    assert nodes.now_us - began_us >= LEASE + ELECTION - SECOND // 20
 
 
 def test_who_gives_up_the_wait_has_no_wait(nodes):

@@ -56,7 +56,6 @@ from hocket.core.sharing.ranges import (
     without,
 )
 from hocket.core.sharing.reservation import Reservation
-from hocket.core.sharing.returning import Returning
 from hocket.core.sharing.state import DOUBT, MARK, SPAN_MAX, Count, ShareChange, ShareState
 
 GRACE_US = 2_000_000  # how long a consumer whose link broke may take to come back
@@ -70,7 +69,8 @@ _AS_IT_IS = bytes(range(256))
 class Leases(Ledger):
     """`end` is the partition's end. With `immortal`, messages are delivered without limit.
 
-    `served_us`: several nodes keep the partition, and this one leads it since then.
+    `alone_us`: several nodes keep the partition, and from then on none but this one, which leads
+    it, leases messages of it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Leases(Ledger):
         end: int,
         now_us: int,
         immortal: bool = False,
-        served_us: int | None = None,
+        alone_us: int | None = None,
         grace_us: int = GRACE_US,
         in_flight_max: int = IN_FLIGHT_MAX,
         span_max: int = SPAN_MAX,
@@ -88,9 +88,9 @@ class Leases(Ledger):
         done, counts = state.maps()
         maps = Maps(state.start, done, counts, state.marks())
         self._before = Before(state.start, done)  # what was settled already
-        self.reservation = None if served_us is None else Reservation(served_us, state.high)
-        returning = None if self.reservation is None else Returning()
-        super().__init__(maps, state.settings, end=end, immortal=immortal, returning=returning)
+        self.reservation = None if alone_us is None else Reservation(alone_us, state.high)
+        replicated = self.reservation is not None
+        super().__init__(maps, state.settings, end=end, immortal=immortal, replicated=replicated)
         self.revived_to, self.revivals = dict(state.revived_to), state.revivals
         self._grace_us = grace_us
         self._in_flight_max = in_flight_max
@@ -99,7 +99,7 @@ class Leases(Ledger):
         # What consumers had before a restart, by their identities; it is withheld at most.
         self._had: dict[bytes, list[Range]] = {}
         # The log says of some messages that their leases were extended, now or before.
-        self._knows_extensions = self.reservation is not None and state.knows_extensions
+        self._knows_extensions = replicated and state.knows_extensions
         self._open(state, now_us)
 
     def _open(self, state: ShareState, now_us: int) -> None:
@@ -125,7 +125,7 @@ class Leases(Ledger):
             limit = self._maps.covered  # all behind the maps is withheld: they need not grow now
         self._withheld_until = now_us + self._grace_us
         if self.reservation is not None:
-            over_us = self.reservation.served_us + state.longest_us
+            over_us = self.reservation.alone_us + state.longest_us
             self._withheld_until = max(self._withheld_until, over_us)
         for start, end in withheld:
             self._cover(min(end, limit))
@@ -590,8 +590,6 @@ class Leases(Ledger):
         self._before = Before(offset, b"")
         if self.reservation is not None:
             self.reservation.reset()
-        if self.returning is not None:
-            self.returning.reset()
         self._had = {}
         self._knows_extensions = False
         self._change = ShareChange(reset=offset)

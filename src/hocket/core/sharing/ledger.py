@@ -92,10 +92,10 @@ class Ledger:
         *,
         end: int,
         immortal: bool,
-        returning: Returning | None = None,
+        replicated: bool = False,
     ) -> None:
         self.settings = settings
-        self.returning = returning
+        self.returning = Returning() if replicated else None
         self.awaited = 0  # the number of the last change taken, if messages wait for it; else 0
         self.end = end  # of the partition
         self.keys: KeyOrder | None = None  # of a key-shared index
@@ -107,6 +107,8 @@ class Ledger:
 
     def _begin(self, maps: Maps) -> None:
         self._maps = maps
+        if self.returning is not None:
+            self.returning.reset()
         self._numbers = [0] * STATES  # how many messages in the maps are in each state
         self._numbers[AVAILABLE] = maps.states.count(AVAILABLE)
         self.suspects = 0  # how many messages are suspect, whatever their state

@@ -19,10 +19,10 @@ RUN_MAX = 16_000
 
 
 class Reservation:
-    __slots__ = ("_asked", "_is_used", "high", "run", "served_us")
+    __slots__ = ("_asked", "_is_used", "alone_us", "high", "run")
 
-    def __init__(self, served_us: int, high: int = 0) -> None:
-        self.served_us = served_us  # since when this node leads the partition
+    def __init__(self, alone_us: int, high: int = 0) -> None:
+        self.alone_us = alone_us  # since when no other node leases messages of it
         self.high = high  # committed: messages below may be leased
         self.run = RUN
         self._asked = 0  # a reservation up to here is on its way

@@ -3,8 +3,12 @@
 Whatever is an entry of the log needs no such knowledge: it counts when it is committed. A lease is
 given at once, and a leader that stood still, or was cut off, must not give one: the next leader may
 have ended its time of withholding by then. So a leader leases only for a while after a majority has
-confirmed, when asked, that it follows. Whoever has confirmed that elects nobody else for the least
-election timeout; and the time counts from the question, wherever the answers were meanwhile.
+confirmed, when asked, that it follows; the time counts from the question, wherever the answers
+were meanwhile. Whoever has confirmed that elects nobody else for the least election timeout, unless
+it sees that the leader is gone: its link has ended, and dialling it again is refused. Something
+between the two nodes can look like that, while the leader lives. So a new leader counts the leases
+of the former one as if they were given until an election timeout after it has begun itself
+(`outlasts_us`).
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ class Authority:
         self._may = may
         election_us = group.host.settings.election_us
         self._lasts_us = election_us * 9 // 10  # clocks may go a little differently
+        self.outlasts_us = election_us  # so long after another one has begun it is over for certain
         self._renewed_us = election_us // 4  # it is asked for again when it is so old
         self._since = (-1, 0)  # the term, and when it was asked for
         self._is_asking = False

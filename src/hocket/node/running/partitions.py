@@ -53,6 +53,8 @@ TIDYING_BYTES = 4 << 10
 class Authority(Protocol):
     """Whether nobody else can lead a partition yet (`node.replication.authority`)."""
 
+    outlasts_us: int  # a former leader may lease messages so long after this one has begun
+
     def holds(self) -> bool: ...
 
     def confirm(self, answered: Callable[[bool], None]) -> None: ...

@@ -121,12 +121,15 @@ class Shares:
         if partition.number in shared.groups:
             return
         shared.groups[partition.number] = hosted.group
+        alone_us = None  # since when nobody else leases messages of it
+        if hosted.copy is not None:
+            alone_us = hosted.served_us + hosted.copy.authority.outlasts_us
         leases = Leases(
             partition.shares.get(shared.index) or ShareState(start),
             end=partition.high_watermark,
             now_us=self._clock.now_us(),
             immortal=shared.topic.endswith(DEAD_LETTERS),
-            served_us=None if hosted.copy is None else hosted.served_us,
+            alone_us=alone_us,
         )
         self._step(shared, core.PartitionAdded(partition.number, leases))
 
