@@ -30,12 +30,25 @@ def consumer(nodes: Nodes, identity: int = 1, **more: object) -> Sharing:
     return found
 
 
+def node_of(nodes: Nodes, number: int):  # type: ignore[no-untyped-def]
+    member = nodes.machines[number].node
+    assert member is not None
+    return member.node
+
+
+def hosted_at(nodes: Nodes, number: int):  # type: ignore[no-untyped-def]
+    of_node = node_of(nodes, number)._copies._hosted.values()
+    (hosted,) = [each for each in of_node if each.core.topic == "orders"]
+    return hosted
+
+
+def replica_of(nodes: Nodes, number: int):  # type: ignore[no-untyped-def]
+    return hosted_at(nodes, number).copy
+
+
 def state_of(nodes: Nodes, number: int):  # type: ignore[no-untyped-def]
     """What a copy has applied of the index."""
-    node = nodes.machines[number].node
-    assert node is not None
-    (hosted,) = [h for h in node.node._copies._hosted.values() if h.core.topic == "orders"]
-    return hosted.core.shares["i"]
+    return hosted_at(nodes, number).core.shares["i"]
 
 
 def fail_over(nodes: Nodes) -> int:
@@ -216,6 +229,50 @@ def test_settlements_that_wait_are_told_that_they_may_have_happened(nodes):
     assert (answer.code, answer.may_have_happened) == ("notHere", True)
     (ended,) = [frame for frame in one.told if isinstance(frame, frames.HandleEnded)]
     assert ended.code == "notHere"
+
+
+def test_settlements_of_who_has_gone_are_forgotten_with_the_leadership(nodes):
+    publish(nodes, 1)
+    one = consumer(nodes)
+    one.until_leased(1)
+    first = leader_of(nodes)
+    for number in range(3):
+        if number != first:
+            nodes.machines[number].stall()
+    one.begin_settling("ack", 0)
+    nodes.run(SECOND // 10)
+    settlements = node_of(nodes, first)._wiring.shares._settlements
+    assert len(settlements._waiting) == 1
+    node_of(nodes, first).disconnected(one.connection)
+    nodes.run(4 * SECOND)
+    assert settlements._waiting == {}
+
+
+def test_who_hands_over_extends_no_lease_and_says_so(nodes):
+    """To one that cannot take over just now: until that is known, the consumer asks again."""
+    publish(nodes, 1)
+    one = consumer(nodes)
+    one.until_leased(1)
+    first = leader_of(nodes)
+    heir = (first + 1) % 3
+    nodes.machines[heir].stall()
+    nodes.run(SECOND // 10)
+    replica_of(nodes, first).hand_over(f"n{heir}")
+    extended = one.settle("extend", 0)
+    assert isinstance(extended, frames.Failure)
+    assert extended.code == "busy"
+    nodes.run(SECOND)
+    assert not one.settle("extend", 0).refused
+
+
+def test_who_cannot_hand_over_leases_on(nodes):
+    first = leader_of(nodes)
+    one = consumer(nodes)
+    for nobody in (f"n{first}", "n77"):
+        replica_of(nodes, first).hand_over(nobody)
+        publish(nodes, 1)
+    assert one.until_leased(2) == [0, 1]
+    assert replica_of(nodes, first).leader == f"n{first}"
 
 
 def test_keys_keep_their_order_across_the_leaders(nodes):

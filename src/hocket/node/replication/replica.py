@@ -74,6 +74,7 @@ from hocket.node.raft_mail import (
 )
 from hocket.node.replication.authority import Authority
 from hocket.node.replication.machine import E, Machine
+from hocket.node.replication.reads import Reads
 from hocket.node.replication.saved import runs_in
 from hocket.node.replication.sending import Outbound
 from hocket.node.replication.state_sending import StateSending
@@ -143,11 +144,9 @@ class Replica(Generic[E]):
         self._appended = 0  # the last entry that the machine has appended, and Raft was not told
         self._first = 0  # of this node's own term
         self._heir = ""  # to whom the leadership is being handed over
-        may = lambda: self.serves and not self._heir  # noqa: E731
-        self.authority = Authority(self.raft.group, around.now_us, self.read, may)
+        self.authority = Authority(self.raft.group, around.now_us, self.read, self._may_lease)
         self._timers: dict[Timer, Cancellable] = {}
-        self._asked: dict[Callable[[bool], None], bool] = {}  # reads that are not answered
-        self._reads: deque[tuple[int, Callable[[bool], None]]] = deque()  # wait to be applied
+        self._reads = Reads()
         self._outbound: dict[str, Outbound] = {}
         self._states = StateSending(self.raft, self.log.replicated, self._post, self._not_sent)
         self.led_us = 0  # since when this node leads
@@ -186,9 +185,7 @@ class Replica(Generic[E]):
             timer.cancel()
         self._timers.clear()
         self._waiting.clear()
-        asked, self._asked = self._asked, {}
-        for answered in asked:
-            answered(False)
+        self._reads.close()
 
     @property
     def leader(self) -> str:
@@ -261,10 +258,17 @@ class Replica(Generic[E]):
         """Have another voter lead, as soon as it has all that this node has.
 
         What clients send meanwhile waits in the log, and Raft is told of it if the other one does
-        not take over. If it does, they are told who leads, and send it there.
+        not take over. If it does, they are told who leads, and send it there. Nothing happens if
+        the other one cannot lead: it has no vote, say.
         """
-        self._heir = to
         self.tell(Transfer(to))
+        leading = self.raft.leading
+        if leading is not None and leading.successor == to:
+            self._heir = to
+
+    def _may_lease(self) -> bool:
+        leading = self.raft.leading
+        return self.serves and leading is not None and not leading.successor
 
     def heard(self, sender: str, letter: Letter) -> None:
         message = letter.message
@@ -279,14 +283,8 @@ class Replica(Generic[E]):
         """Call `answered` when all is applied that was committed before now; False: not here."""
         if self.stopped:
             answered(False)
-            return
-
-        def tell(is_read: bool) -> None:
-            if self._asked.pop(tell, False):
-                answered(is_read)
-
-        self._asked[tell] = True
-        self.tell(ReadAsked(tell))
+        else:
+            self.tell(ReadAsked(self._reads.ask(answered)))
 
     def tell(self, event: Event, data: bytes = b"") -> None:
         if self.stopped:
@@ -454,15 +452,11 @@ class Replica(Generic[E]):
             if self.raft.leading is not None and self._first and effect.index >= self._first:
                 self.serves = True
                 self.machine.serve(self.raft.group.term)
-        self._answer_reads(effect.index)
+        self._reads.applied(effect.index)
         if self.tells_commits and self.raft.leading is not None:
             heartbeat = Heartbeat(self.raft.group.term, effect.index)
             for peer in self.raft.leading.names:
                 self._around.post(peer, Letter(self.group, heartbeat))
-
-    def _answer_reads(self, applied: int) -> None:
-        while self._reads and self._reads[0][0] <= applied:
-            self._reads.popleft()[1](True)
 
     def mark(self) -> None:
         """A second is over while this node leads."""
@@ -480,9 +474,7 @@ class Replica(Generic[E]):
         self._first = 0
         if effect.leader:
             self._heir = ""
-        reads, self._reads = self._reads, deque()
-        for _index, answered in reads:
-            answered(False)
+        self._reads.give_up()
         if self.serves:
             self._cease(effect.leader)
         else:
@@ -514,12 +506,8 @@ class Replica(Generic[E]):
             at = found.end_index
 
     def _read_ready(self, effect: ReadReady, _data: bytes) -> None:
-        answered: Any = effect.token
         applied = self.raft.group.commit if not self._tail else self._tail[0].index - 1
-        if effect.index <= applied:
-            answered(True)
-        else:
-            self._reads.append((effect.index, answered))
+        self._reads.ready(effect, applied)
 
     def _refused(self, effect: Refused, _data: bytes) -> None:
         if isinstance(effect.asked, ReadAsked):
@@ -544,7 +532,7 @@ class Replica(Generic[E]):
         self._known = state.end.next_index - 1
         self.ahead = runs_in(state.body)
         self.machine.install(self._known, state.log_start, state.body)
-        self._answer_reads(self._known)
+        self._reads.applied(self._known)
         self._is_blocked = False
         self.flushed()
         self._go_on()

@@ -5,6 +5,7 @@ A settlement is answered when every partition that it concerns has it durably.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from hocket import frames
@@ -74,6 +75,15 @@ class Settlements:
             if waiting.address == address:
                 del self._waiting[token]
                 self._network.send(address[0], failure(waiting.request, error))
+
+    def forget(self, shared: SharedIndex, alive: Container[Address]) -> None:
+        """Another node leads a partition of the index: consumers that have gone are not answered.
+
+        What their settlements wait for may never become durable here.
+        """
+        for token, waiting in list(self._waiting.items()):
+            if waiting.shared is shared and waiting.address not in alive:
+                del self._waiting[token]
 
     def _answer_if_done(self, token: int, waiting: Settlement) -> None:
         if not waiting.entries_left:

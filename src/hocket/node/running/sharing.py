@@ -241,11 +241,20 @@ class Shares:
         """The other replicas were asked whether leases can be extended here."""
         assert isinstance(demand.frame, frames.Settle)
         try:
-            if not leads or (connection, demand.frame.handle) not in self._numbers:
+            address = connection, demand.frame.handle
+            # It may lead, and yet not extend: it hands the partition over, or the answer is old.
+            if not leads or address not in self._numbers or self._cannot_extend(address, demand):
                 raise Busy("it is not known who leads the partition; try again")
             self.settle(connection, session, demand, payload)
         except HocketError as error:
             self._network.send(connection, failure(demand.frame.request, error))
+
+    def _cannot_extend(self, address: Address, demand: Demand) -> bool:
+        frame, opened = demand.frame, demand.opened
+        assert isinstance(frame, frames.Settle)
+        assert isinstance(opened, OpenedSubscription)
+        ranges = [each for each in triples(frame.ranges) if each[0] not in opened.unaware]
+        return self._doubtful(self._numbers[address][0], ranges) is not None
 
     def close(self, address: Address, *, graceful: bool) -> None:
         """The consumer has gone: in good order, or its link broke and it may come back."""
@@ -393,6 +402,7 @@ class Shares:
                     self._settlements.refuse(consumer.address, error)
                     self.close(consumer.address, graceful=False)
                     self._tell_ended(consumer.address, error.code, str(error))
+            self._settlements.forget(shared, self._numbers)
             if not shared.groups:
                 del self._shared[shared.topic, shared.index]
 
