@@ -253,6 +253,14 @@ def test_an_extension_alone_is_logged_and_one_of_a_message_with_nobody_is_void()
     assert state.extended() == []
 
 
+def test_the_extension_of_a_message_that_is_settled_says_nothing():
+    state = ShareState(0, SETTINGS)
+    state.apply(ShareChange(counts=[(0, 2, 1 + MARK * HELD)], extended=[(0, 1, 7), (1, 2, 9)]))
+    assert state.extended() == [(0, 1, 7), (1, 2, 9)]
+    state.apply(ShareChange(settled=[(0, 1)]))
+    assert state.extended() == [(1, 2, 9)]
+
+
 def test_void_extensions_are_forgotten(monkeypatch):
     monkeypatch.setattr("hocket.core.sharing.state.HOLDERS_MAX", 2)
     state = ShareState(0, SETTINGS)
