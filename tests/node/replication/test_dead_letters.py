@@ -9,6 +9,7 @@ import pytest
 
 from hocket import frames
 from hocket.frames import packed, unpacked
+from hocket.node.background import dead_letters
 from hocket.wire import batch as batches
 from tests.support.node.cluster import SECOND, Asking, Nodes
 from tests.support.node.replicated import Sharing, leader_of, publish
@@ -106,6 +107,29 @@ def test_each_message_that_dies_makes_one_dead_letter(victim, moment):
     reject_the_rest(nodes, 2)
     nodes.start(died)
     nodes.run(5 * SECOND)
+    assert letters(nodes) == dict.fromkeys(range(COUNT), 1)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 20])
+def test_retention_that_cuts_what_dies_doubles_no_dead_letter(monkeypatch, piece_bytes):
+    """They are stored, and their leader dies before it can say so; meanwhile some are deleted."""
+    monkeypatch.setattr(dead_letters, "PIECE_BYTES", piece_bytes)
+    nodes = make()
+    first = leader_of(nodes)
+    Asking(nodes, first).create(DEAD, replication=3)
+    nodes.settle()
+    nodes.run(SECOND)
+    one = fill(nodes)
+    node = nodes.machines[first].node
+    assert node is not None
+    monkeypatch.setattr(node.node._wiring.shares, "dead_lettered", lambda *_about: None)
+    one.settle("reject", *range(COUNT))
+    nodes.run(SECOND)
+    assert letters(nodes) == dict.fromkeys(range(COUNT), 1)
+    one.done(frames.DeleteMessages, topic="orders", offsets=packed([3]))
+    nodes.run(SECOND)
+    nodes.crash(first)
+    nodes.until(lambda: settled(nodes) == COUNT, 20, "all are among the dead letters")
     assert letters(nodes) == dict.fromkeys(range(COUNT), 1)
 
 

@@ -261,9 +261,7 @@ class Ledger:
         assert self.returning is not None
         for start, end in reversed(merged(self.returning.committed(change))):
             for run in reversed(self._maps.runs(RUNS_OF[RESTING], start, end)):
-                for low, high, deadline in reversed(self._maps.by_deadline(*run)):
-                    if deadline == FAR_US:
-                        self._set_free(low, high, RESTING)
+                self._set_free(*run, RESTING)  # the others are below the log's start by now
 
     def pass_time(
         self, now_us: int, is_dead: Callable[[int, int], bool] = _never

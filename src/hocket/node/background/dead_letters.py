@@ -1,8 +1,10 @@
 """Dead letters: messages that were delivered in vain are copied to `<topic>.dlq`, then given up.
 
-A unit is a run of messages of one shared index that the log says is dying. A unit becomes batches
-of a producer whose id follows from the unit, cut in a way that follows from its messages. So after
-a crash the same unit makes the same batches, and those that are stored already are recognised.
+A unit is a run of messages of one shared index that the log says is dying. A unit becomes batches,
+cut in a way that follows from its messages, each of a producer whose id follows from the unit and
+the batch. So after a crash the same unit makes the same batches, and those that are stored already
+are recognised. Retention may have taken the front of the unit by then. So batches are cut from its
+end, and are known by where they end: all but the first are as before, and that one is recognised.
 A unit whose batches cannot be stored (the disk is full, say) waits and is tried again. If another
 node holds the partition of the dead letters, the batches go there (`node.background.storing`); only
 when that node says that they are stored, the messages are given up here.
@@ -108,6 +110,11 @@ class Unit:
             OWN_PRODUCERS
             + blake2b(name.encode(), digest_size=digest_size, person=b"hocket-dlq").digest()
         )
+
+    def piece_of(self, records: list[Record]) -> Piece:
+        *_, (_value, _key, headers) = records
+        last = int(headers[PREFIX + "offset"] or b"")
+        return Piece(self.producer_id(self.end, last), 0, records)
 
     def about(self, offset: int, timestamp: int, reason: str, **more: object) -> Headers:
         """The headers that say where a dead letter comes from, and why."""
@@ -247,9 +254,7 @@ class DeadLetters:
                 self._keep(unit, read)
             if unit.at >= unit.end:
                 unit.is_read = True
-                mine = unit.producer_id(unit.start, unit.end)
-                cut = enumerate(_cut(unit.records))
-                unit.pieces = [*(Piece(mine, at, records) for at, records in cut), *unit.raw]
+                unit.pieces = [*map(unit.piece_of, _cut(unit.records)), *unit.raw]
             self._go_on(number, unit)
 
         try:
@@ -435,10 +440,10 @@ class DeadLetters:
 
 
 def _cut(records: list[Record]) -> list[list[Record]]:
-    """Cut records into batches that are not too large; the same records in the same way."""
+    """Cut records, from the last one on, into batches that are not too large."""
     pieces: list[list[Record]] = []
     size = PIECE_BYTES
-    for record in records:
+    for record in reversed(records):
         value, key, headers = record
         bytes_here = len(value) + len(key or b"")
         bytes_here += sum(len(name) + len(data or b"") for name, data in headers.items())
@@ -447,4 +452,4 @@ def _cut(records: list[Record]) -> list[list[Record]]:
             size = 0
         pieces[-1].append(record)
         size += bytes_here
-    return pieces
+    return [piece[::-1] for piece in reversed(pieces)]

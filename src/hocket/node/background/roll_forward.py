@@ -148,7 +148,10 @@ class RollForward:
         return not self._wiring.log.congested
 
     def _name_lost(self, job: _Job, hosted: Hosted) -> None:
-        """What damage has left of the transaction is published, and the rest is named."""
+        """What damage has left of the transaction is published, and the rest is named.
+
+        Where others keep the partition, too, nothing is published: they have all of it.
+        """
         stages = hosted.core.stages
         if stages.is_over(job.name, job.apply.decision, job.decider):
             job.lost = 0
@@ -156,9 +159,12 @@ class RollForward:
         job.lost = stages.lost_of(job.name, job.apply.producers)
         if job.lost and not job.failed:
             job.failed = True
+            rest = "the others are published"
+            if hosted.copy is not None:
+                rest = "nothing of it is published there before a node leads that has all of them"
             log.error(
                 "transaction %r number %d is committed, and %d of its batches in %s are lost to "
-                "damage of the log; the others are published", *job.name, job.lost, hosted.where,
+                "damage of the log; %s", *job.name, job.lost, hosted.where, rest,
             )  # fmt: skip
 
 
