@@ -400,6 +400,21 @@ def test_after_a_restart_only_what_was_settled_before_it_can_hold():
     assert leases.settle(BOB, "ack", [(0, 10)], **again) == [(8, 10)]
 
 
+def test_a_reject_that_was_said_before_a_restart_holds_when_the_message_is_in_the_dead_letters():
+    dying = ShareChange(dying=[(0, 2, 1, "no", 0)], counts=[(0, 2, 1)])
+    leases = opened(4, dying)
+    leases.dead_lettered(0, 1)
+    changed(leases)
+    for action, refused in (("ack", [(0, 3)]), ("reject", [(2, 3)])):
+        assert leases.settle(ADA, action, [(0, 3)], now_us=0, again=True) == refused
+    change = leases.take_change()
+    assert change is not None
+    assert change.settled == [(0, 1)], "the other one is on its way still"
+    leases.dead_lettered(1, 2)
+    leases.revive([(1, 0)], 7)
+    assert leases.settle(ADA, "reject", [(0, 2)], now_us=0, again=True) == [(1, 2)]
+
+
 def test_what_was_revived_is_not_settled_by_what_was_said_before_a_restart():
     again = {"now_us": 0, "again": True, "lost": None}
     leases = opened(10, ShareChange(settled=[(0, 5), (6, 8)]), in_flight_max=0)

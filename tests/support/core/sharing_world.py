@@ -95,7 +95,7 @@ class Message:
     holder: int = 0
     deadline: int = 0
     reason: str = ""  # of its death
-    before: bool = False  # it was settled before this life of the broker began
+    before: str = ""  # "settled" or "dying", if it was when this life of the broker began
     mark: str = ""  # "held" or "doubt" while it is with a consumer: whether that delivery counts
     suspect: bool = False  # it was with a consumer that died
     rest: int = 0  # before this time it is not delivered again: the delay of its last nack
@@ -427,7 +427,7 @@ class World:
                 if (
                     again
                     and (action, state) in HOLDING
-                    and (state == "dying" or self.has_settled(client, p, offset))
+                    and (state == "dying" or self.has_settled(client, action, p, offset))
                 ):
                     held.add(p)
                     self.seen[f"{action} holds, {state}"] += 1
@@ -460,12 +460,13 @@ class World:
         for p in {p for p, _, _ in ranges}:
             self.logs[p].durable = len(self.logs[p].taken)
 
-    def has_settled(self, client: Client, p: int, offset: int) -> bool:
+    def has_settled(self, client: Client, action: str, p: int, offset: int) -> bool:
         """Whether it may be the first telling of this client by which the message is settled."""
         log = self.logs[p]
         if client.was_here:
             return (p, offset) not in client.lost
-        return offset < log.begin_before or log.messages[offset].before
+        before = ("settled", "dying") if action == "reject" else ("settled",)
+        return offset < log.begin_before or log.messages[offset].before in before
 
     def break_link(self, client: Client) -> None:
         client.was_here = True
@@ -674,7 +675,7 @@ class World:
                 ) = told[offset] if offset < len(told) else unknown  # fmt: skip
                 self.seen["suspect still"] += message.suspect
                 message.holder, message.deadline = 0, self.now_us + GRACE_US
-                message.before = then == "settled"
+                message.before = then if then in ("settled", "dying") else ""
                 if then in ("settled", "dying"):
                     message.state = then
                     continue

@@ -87,7 +87,8 @@ class Leases(Ledger):
     ) -> None:
         done, counts = state.maps()
         maps = Maps(state.start, done, counts, state.marks())
-        self._before = Before(state.start, done)  # what was settled already
+        dying = [(unit.start, unit.end) for unit in state.dying]
+        self._before = Before(state.start, done, dying)  # what was settled already
         self.reservation = None if alone_us is None else Reservation(alone_us, state.high)
         replicated = self.reservation is not None
         super().__init__(maps, state.settings, end=end, immortal=immortal, replicated=replicated)
@@ -357,8 +358,8 @@ class Leases(Ledger):
         it, before a restart, cannot be told apart; the message is done then.)
 
         What holds is logged once more. That changes nothing, and the answer waits for it: the entry
-        of the first telling may not be durable yet. A reject holds for what is dying, too. A nack
-        has nothing to hold on to, since its message goes on to others.
+        of the first telling may not be durable yet. A reject holds for what is dying, too, or was
+        when this began. A nack has nothing to hold on to, since its message goes on to others.
         """
         if action not in ("ack", "reject"):
             return refused
@@ -367,13 +368,13 @@ class Leases(Ledger):
         for start, end in refused:
             if lost is None:
                 settled += self._before.settled(start, end)
+                settled += self._before.were_dying(start, end) if action == "reject" else []
             else:
                 settled += clipped([(start, end)], 0, self.start)
                 settled += self._maps.runs(RUNS_OF[SETTLED], start, end)
             if action == "reject":
                 dying += self._maps.runs(RUNS_OF[DYING], start, end)
-        if lost:
-            settled = without(settled, lost)
+        settled = without(settled, [*dying, *(lost or ())])
         self._change.settled += settled
         for run in dying:
             self._log(*run)
