@@ -72,7 +72,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         Router, "_look_for_idle", "idle & self._idle", "idle",
     ),
     "closes the first session": (Router, "_look_for_idle", "- {0}", ""),
-    "tells of old searches": (Router, "served", "self._searches.pop(route, None)", "pass"),
+    "tells of old searches": (Router, "served", "self._searches.pop(owner or route, None)", "pass"),
     "opens what has ended": (
         Pusher, "_open_answered", "number != self._asked or ", "",
     ),

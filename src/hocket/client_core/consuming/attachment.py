@@ -261,7 +261,7 @@ class Attachment(ABC):
         self._handle = frame.handle
         self.session.handles[frame.handle] = self
         self._backoff.reset()
-        self.session.served(self.route)
+        self.session.served(self.route, self)
         for number in self.options.partitions:  # each may have been sought by itself before
             self.session.served(Route(self.topic, number))
         self._index_is_new |= frame.index_is_new

@@ -225,7 +225,7 @@ class Pusher:
             return
         self.handle = frame.handle
         self.session.handles[frame.handle] = self
-        self.session.served(self.route)
+        self.session.served(self.route, self)
         for gathering in self.gatherings:  # each may have been sought by itself before it came here
             self.session.served(Route(self.topic, gathering.partition))
         self.producer.pusher_opened(self, frame.partitions)

@@ -55,7 +55,11 @@ Located = Callable[[HocketError | None], None]
 
 @dataclass(slots=True)
 class Search:
-    """How a leader is looked for, since somebody last answered for the topic or partition."""
+    """How a leader is looked for, since somebody last answered for it.
+
+    An owner has a search of its own: that another one is served, by some of the same partitions,
+    says nothing about the others.
+    """
 
     backoff: Backoff
     hops: int = 0  # moves since the last pause
@@ -83,7 +87,7 @@ class Router:
         # Of topics that are spread: who leads each partition, empty where nobody is known to.
         self._spread: dict[str, list[str]] = {}
         self._locating: dict[str, list[Located]] = {}  # who waits for the leaders of a topic
-        self._searches: dict[Route, Search] = {}  # of what nobody has answered for yet
+        self._searches: dict[Route | Owner, Search] = {}  # of what nobody has answered for yet
         # Of partitions that were sought elsewhere: who refused, and whom it named. That holds for
         # the next answer to who leads what, and no longer: who was named may refuse, too.
         self._hints: dict[Route, tuple[str, str]] = {}
@@ -106,7 +110,7 @@ class Router:
 
     def _adviser(self, topic: str) -> Session:
         """Whom to ask who leads the topic: see rule 3."""
-        pauses = [each.pauses for route, each in self._searches.items() if route.topic == topic]
+        pauses = [each.pauses for route, each in self._open_searches() if route.topic == topic]
         turn = max(pauses, default=0) - PATIENCE
         if turn < 0:
             return self.first
@@ -131,8 +135,9 @@ class Router:
         """The topic has so many partitions, always; who leads them is told by `notHere` alone."""
         self._spread.setdefault(topic, [""] * partitions)
 
-    def served(self, route: Route) -> None:
-        self._searches.pop(route, None)
+    def served(self, route: Route, owner: Owner | None = None) -> None:
+        """Somebody answers for it: the owner, if there is one, is open."""
+        self._searches.pop(owner or route, None)
         self._hints.pop(route, None)
 
     def tried(self, topic: str, partition: int = -1) -> str:
@@ -142,14 +147,16 @@ class Router:
         """
         searches = [
             search
-            for route, search in self._searches.items()
+            for route, search in self._open_searches()
             if route.topic == topic and partition in (-1, route.partition)
         ]
         return "; ".join(dict.fromkeys(each for search in searches for each in search.tried))
 
-    def misplaced(self, asked: Session, route: Route, error: HocketError) -> Session | None:
+    def misplaced(
+        self, asked: Session, route: Route, error: HocketError, owner: Owner | None = None
+    ) -> Session | None:
         """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
-        search = self._search(route)
+        search = self._search(owner or route)
         search.tried.append(_in_words(asked, error))
         self._name_leader(route, "")
         self._hints.pop(route, None)
@@ -169,11 +176,21 @@ class Router:
         """The node that was asked knows of no root: it, or another one, may in a moment."""
         self._search(route).tried.append(f"{_who(asked)}: {error}")
 
-    def _search(self, route: Route) -> Search:
-        search = self._searches.get(route)
+    def _search(self, what: Route | Owner) -> Search:
+        search = self._searches.get(what)
         if search is None:
-            search = self._searches[route] = Search(Backoff(self.outbox.random))
+            search = self._searches[what] = Search(Backoff(self.outbox.random))
         return search
+
+    def _open_searches(self) -> list[tuple[Route, Search]]:
+        """Those of owners that have ended are forgotten."""
+        for what in list(self._searches):
+            if not isinstance(what, Route) and not what.session.has(what):
+                del self._searches[what]
+        return [
+            (what if isinstance(what, Route) else what.route, search)
+            for what, search in self._searches.items()
+        ]
 
     def _name_leader(self, route: Route, node: str) -> None:
         leaders = self._spread.get(route.topic)
@@ -182,9 +199,9 @@ class Router:
         elif 0 <= route.partition < len(leaders):
             leaders[route.partition] = node
 
-    def pause(self, route: Route, action: Callable[[], object]) -> Timer:
+    def pause(self, what: Route | Owner, action: Callable[[], object]) -> Timer:
         """Have somebody asked again by `action`, after a while, or as the client ends."""
-        search = self._searches.get(route)
+        search = self._searches.get(what)
         delay_us = 0
         if search is not None:  # else somebody else has found it meanwhile
             search.hops = 0
@@ -209,7 +226,7 @@ class Router:
             return True
         if not error.node and owner.route.topic not in self._spread:
             return False
-        session = self.misplaced(owner.session, owner.route, error)
+        session = self.misplaced(owner.session, owner.route, error, owner)
         if session is None:
             self._pause(owner)
         elif owner.route.topic in self._spread:
@@ -221,7 +238,7 @@ class Router:
 
     def _may_hop(self, owner: Owner, error: HocketError) -> bool:
         """Whether to ask at once who leads its partitions: somebody has just said so, wrongly."""
-        search = self._search(owner.route)
+        search = self._search(owner)
         search.tried.append(f"{_who(owner.session)}: {error}")
         search.hops += 1
         return search.hops <= HOPS_MAX
@@ -239,12 +256,12 @@ class Router:
             return
         topic, partition = owner.route
         nobody = f"nobody is known to lead partition {partition} of topic {topic!r}"
-        self._search(owner.route).tried.append(nobody)
+        self._search(owner).tried.append(nobody)
         self._pause(owner)
 
     def _pause(self, owner: Owner) -> None:
         _move(owner, self.first)
-        self.pause(owner.route, partial(self._try_again, owner))
+        self.pause(owner, partial(self._try_again, owner))
 
     def _try_again(self, owner: Owner) -> None:
         if owner.session is not self.first or not self.first.has(owner):
@@ -366,7 +383,7 @@ class Router:
         gone = Unreachable(f"{session.target} is not reached: {error}")
         session.close(gone)
         for owner in owners:
-            self.misplaced(session, owner.route, gone)
+            self.misplaced(session, owner.route, gone, owner)
             self._pause(owner)
         return True
 

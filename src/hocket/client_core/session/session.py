@@ -172,8 +172,8 @@ class Routing(Protocol):
         `node`: whom to ask, if that is known already.
         """
 
-    def served(self, route: Route) -> None:
-        """Whoever was asked has answered for it."""
+    def served(self, route: Route, owner: Owner | None = None) -> None:
+        """Whoever was asked has answered for it; the owner, if there is one, is open."""
 
     def redirect(self, owner: Owner, error: NotHere | SeveralNodes) -> bool:
         """The owner is to be opened elsewhere; False: the error does not say where."""
@@ -186,7 +186,7 @@ class Routing(Protocol):
     def misplaced(self, asked: Session, route: Route, error: HocketError) -> Session | None:
         """Somebody asked here in vain. Who is to be asked at once; None: nobody, see `pause`."""
 
-    def pause(self, route: Route, action: Callable[[], object]) -> Timer:
+    def pause(self, what: Route | Owner, action: Callable[[], object]) -> Timer:
         """Have the first session asked again by `action`, after a while, or as the client ends."""
 
     def tried(self, topic: str, partition: int = -1) -> str:
@@ -544,10 +544,10 @@ class Session:
         """The session by which requests about it go."""
         return self if self.router is None else self.router.where(route)
 
-    def served(self, route: Route) -> None:
-        """This node has answered for it."""
+    def served(self, route: Route, owner: Owner | None = None) -> None:
+        """This node has answered for it, or has opened the owner."""
         if self.router is not None:
-            self.router.served(route)
+            self.router.served(route, owner)
 
     def redirect(self, owner: Owner, error: HocketError) -> bool:
         """Have the owner opened at another node, or at several, if the error says so."""
