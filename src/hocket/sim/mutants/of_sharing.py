@@ -98,7 +98,7 @@ def lease_a_key_that_another_one_has() -> Replacements:
 def lease_what_comes_back_before_the_log_has_it() -> Replacements:
     """A message goes to another consumer while the log says that the former one has it."""
 
-    def nothing(_returning: Returning, _before: int, *, changes: bool) -> int:
+    def nothing(_returning: Returning, _before: int, **_more: bool) -> int:
         return 0
 
     return [(Returning, "waits_for", nothing)]
