@@ -8,7 +8,6 @@ from hocket.core.partition import partition as partition_module
 from hocket.core.sharing import events
 from hocket.core.sharing.keys import Key, KeyOrder
 from hocket.core.sharing.leases import Leases
-from hocket.core.sharing.returning import Returning
 from hocket.core.sharing.state import ShareState
 from hocket.node.background.dead_letters import Unit
 from hocket.node.running.settlements import Settlements
@@ -94,16 +93,6 @@ def lease_a_key_that_another_one_has() -> Replacements:
     return [(KeyOrder, "_refresh", at_once)]
 
 
-@mutant(seeds=120)
-def lease_what_comes_back_before_the_log_has_it() -> Replacements:
-    """A message goes to another consumer while the log says that the former one has it."""
-
-    def nothing(_returning: Returning, _before: int, **_more: bool) -> int:
-        return 0
-
-    return [(Returning, "waits_for", nothing)]
-
-
 OF_SHARING = (
     lease_what_is_not_reserved,
     lease_what_a_former_leader_may_have_leased,
@@ -111,5 +100,4 @@ OF_SHARING = (
     forget_counts_that_others_have_logged,
     bury_as_another_producer_in_each_term,
     lease_a_key_that_another_one_has,
-    lease_what_comes_back_before_the_log_has_it,
 )
