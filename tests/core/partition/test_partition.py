@@ -437,6 +437,15 @@ def test_of_two_moves_on_their_way_the_farther_one_counts():
     assert recovered(logged.log).start == 6
 
 
+def test_an_index_that_is_new_loses_nothing_by_a_move_that_is_on_its_way():
+    logged = pushed(10)
+    logged.durable()
+    logged.step(MoveLogStart(4))
+    logged.step(AttachIndex(origin(1), "billing", 0, True))
+    logged.settle()
+    assert logged.partition.cursors.applied["billing"].position == 4
+
+
 def test_the_log_start_never_passes_what_is_committed():
     logged = pushed(10)
     with pytest.raises(AssertionError):

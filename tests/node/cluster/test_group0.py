@@ -357,6 +357,50 @@ def test_a_voter_that_is_dead_is_replaced():
     )
 
 
+def test_a_root_that_was_deposed_ceases_at_once_though_its_disk_is_busy():
+    """It waits for a checkpoint with its new configuration, and what follows waits behind that."""
+    nodes = Nodes(nodes=4)
+    nodes.until(lambda: len(voters(nodes)) == 3, 10, "three voters")
+    nodes.run(2 * SECOND)
+    root = nodes.root
+    replica = replica_of(nodes, 0)
+    replica.log.checkpoint_now = lambda _done: None  # it does not end
+    other = next(int(each[1:]) for each in voters(nodes) if each != root.name)
+    nodes.crash(other)
+    nodes.until(lambda: replica._is_blocked, 10, "voters have changed")
+    nodes.start(other)
+    nodes.links.cut([root.address], [each.address for each in nodes.machines[1:]])
+    until_led(nodes, but=0)
+    nodes.links.heal()
+    nodes.until(lambda: replica.raft.group.term == nodes.root.node.node.group0.term, 5, "it hears")
+    assert replica._is_blocked
+    assert not root.leads
+    assert root.node.group0.root().contact.node == nodes.root.name
+    Asking(nodes, int(nodes.root.name[1:])).create("orders")
+
+
+def test_a_root_that_is_cut_off_hands_no_vote_to_the_dead():
+    """The change would come into force when the cut is healed, and nobody could lead any more."""
+    nodes = Nodes(nodes=4)
+    nodes.until(lambda: len(voters(nodes)) == 3, 10, "three voters")
+    nodes.run(2 * SECOND)
+    root, before = nodes.root, voters(nodes)
+    cut_off, lost = (each for each in nodes.machines if each.name in {*before} - {root.name})
+    (learner,) = (each for each in nodes.machines if each.name not in before)
+    learner.crash(power=True)
+    nodes.links.cut([root.address], [cut_off.address])
+    deaths = root.node.ring.core.pointers.deaths
+    nodes.run(SECOND * 3 // 10)
+    deaths.convicted[cut_off.me] = nodes.now_us  # the ring has given it up, and not the learner
+    lost.crash(power=True)
+    nodes.run(SECOND // 5)
+    assert root.leads
+    nodes.links.heal()
+    nodes.run(3 * SECOND)
+    nodes.until(lambda: any(each.leads for each in nodes.machines), 10, "two of three elect one")
+    Asking(nodes, int(nodes.root.name[1:])).create("orders")
+
+
 def test_a_node_that_returns_is_ready_before_the_ring_takes_it_back(nodes):
     """The flapping rule delays its place on the ring, not what it serves."""
     for _ in range(4):

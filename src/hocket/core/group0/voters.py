@@ -4,8 +4,9 @@ One voter with one or two nodes, three from three nodes on, five from seven. All
 learners: they have the same log, and count for nothing.
 
 Rule 1: whoever leads has a vote.
-Rule 2: a node that is dead, or has not come as far as the leader, is given no vote. One that has a
-        vote keeps it unless a node that lives can take its place: two voters are worse than one.
+Rule 2: a node that is dead, does not answer, or has not come as far as the leader, is given no
+        vote. One that has a vote keeps it until it is given up as dead and a node that lives can
+        take its place: two voters are worse than one.
 Rule 3: nodes of different failure domains come first, then those that have a vote already: so that
         nothing changes unless it becomes better.
 """
@@ -30,7 +31,7 @@ def voters_for(
     """The voters that group 0 should have, in the order of their ids.
 
     `members` are the nodes of the cluster, `voters` those who vote now, and `fit` the nodes that
-    live and have come as far as the leader.
+    may vote: they live and have come as far as the leader.
     """
     candidates = [each for each in members if each.node in fit or each.node in voters]
     own = [each for each in candidates if each.node == leader]

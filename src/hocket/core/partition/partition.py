@@ -257,7 +257,10 @@ class Partition:
     def _attach(self, event: AttachIndex) -> list[Effect]:
         if event.mode != "own":
             return self._attach_shared(event)
-        cursor = self.cursors.attach(event.name, event.start, hold_retention=event.hold_retention)
+        # A new index stands behind an entry that is appended and moves the start of the log: what
+        # goes by that is no loss of this index.
+        start = max(event.start, self._next_start)
+        cursor = self.cursors.attach(event.name, start, hold_retention=event.hold_retention)
         return self._gather(event.origin, event.name, cursor, "attach")
 
     def _commit(self, event: CommitIndex) -> list[Effect]:

@@ -11,7 +11,7 @@ it has asked, of its own cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hocket.core.group0.forwards import Forwards, Root
@@ -21,6 +21,7 @@ from hocket.core.group0.voters import voters_for
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.raft.events import Propose
 from hocket.core.raft.membership import Mode
+from hocket.core.raft.progress import Progress
 from hocket.core.ring.contact import Contact, seed
 from hocket.node.cluster.ring_member import RingMember
 from hocket.node.node import Node
@@ -206,8 +207,9 @@ class MetadataGroup:
 
     def _look_after_members(self) -> None:
         """Propose the members that the group should have, if they are others than it has."""
-        replica = self._node.group0.replica
+        replica, replicas = self._node.group0.replica, self._replicas
         assert replica is not None
+        assert replicas is not None
         group, leading = replica.raft.group, replica.raft.leading
         if leading is None or replica.is_blocked or group.changes or group.configuration.is_joint:
             return
@@ -216,18 +218,9 @@ class MetadataGroup:
         me = self._ring.settings.node
         if not any(each.node == me for each in members):
             return  # it is not entered yet, or about to go: the next root decides
-        dead = {each.node: each.incarnation for each in self._ring.core.pointers.deaths.convicted}
-        last = group.outline.last
-        fit = {
-            each.node
-            for each in members
-            if dead.get(each.node, -1) < each.incarnation
-            and each.node in leading.peers
-            and leading.peers[each.node].matched + LAG_MAX > last
-            and leading.peers[each.node].matched
-        }
-        fit.add(me)
         now = group.configuration
+        answering = {each for each in leading.peers if replicas.has_answered_lately(each)} | {me}
+        fit = self._alive(leading.peers) & ({*now.voters} | answering) | {me}
         voters = voters_for(members, leader=me, voters=now.voters, fit=fit)
         everybody = {each.node for each in (*members, *registry.left)}
         learners = tuple(sorted(everybody - {*voters}))
@@ -236,9 +229,27 @@ class MetadataGroup:
         mode = Mode.AUTO
         if voters == now.voters:
             mode = Mode.SIMPLE
+        elif 2 * len(answering & {*voters}) <= len(voters):
+            # The change would be in force as soon as most of the old voters have it, if need be
+            # under the next root. If most of the new ones are dead then, nobody can lead any more.
+            return
         else:
             log.info("%d nodes vote in group 0 from now on: %s", len(voters), ", ".join(voters))
         replica.tell(Propose(voters, learners, mode))
+
+    def _alive(self, peers: Mapping[str, Progress]) -> set[str]:
+        """Those who live, as far as the ring knows, and have come as far as this node."""
+        dead = {each.node: each.incarnation for each in self._ring.core.pointers.deaths.convicted}
+        assert self._node.group0.replica is not None
+        last = self._node.group0.replica.raft.group.outline.last
+        return {
+            each.node
+            for each in self._node.registering.members()[1]
+            if dead.get(each.node, -1) < each.incarnation
+            and each.node in peers
+            and peers[each.node].matched + LAG_MAX > last
+            and peers[each.node].matched
+        }
 
     def _send(self, to: Contact, message: object) -> None:
         if to.node == self._ring.settings.node:  # this node was asked by itself, and is the root

@@ -226,9 +226,11 @@ class DeciderCopies:
         if any(each not in now.members for each in others):
             replica.tell(Propose(now.voters, others, Mode.SIMPLE))
             return
+        assert self._replicas is not None
         last = group.outline.last
         matched = [leading.peers[each].matched for each in others]
-        if all(each and each + LAG_MAX > last for each in matched):
+        has_all = all(each and each + LAG_MAX > last for each in matched)
+        if has_all and all(map(self._replicas.has_answered_lately, others)):
             log.info("group %d is kept by %s from now on", replica.group, ", ".join(wanted))
             replica.tell(Propose(wanted, (), Mode.AUTO))
 

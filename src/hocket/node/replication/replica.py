@@ -306,6 +306,8 @@ class Replica(Generic[E]):
     def carry_out(self, effects: list[Effect], data: bytes = b"") -> None:
         """`data` is what came with the message that the effects follow from."""
         self._waiting.append((effects, data))
+        if self._is_blocked and self.serves and self.raft.leading is None:
+            self._cease(self.leader)  # `Follows` is among what waits for the disk, and must not
         self._go_on()
 
     def _go_on(self) -> None:

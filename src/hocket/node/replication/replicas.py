@@ -247,6 +247,11 @@ class Replicas:
     def is_silent(self, peer: str) -> bool:
         return self._pulse.is_silent(peer)
 
+    def has_answered_lately(self, peer: str) -> bool:
+        """Whether it was heard of within two beats. That a node is dead is known later: it is
+        silent after four beats, and given up by the ring after some seconds."""
+        return self.now_us() - self._pulse.heard_us(peer) <= 2 * self.host.settings.heartbeat_us
+
     def stalled(self, for_us: int) -> None:
         self._tell_appended()
         if self._replicas:
