@@ -103,6 +103,9 @@ class Attachment(ABC):
         self._handle: int | None = None
         self._was_open = False
         self._is_asking = False  # the broker was asked to open it, and has not answered
+        self._asked = session  # where
+        # Where it was asked to be opened, and the answer is of no use any more, but has not come.
+        self._abandoned: dict[Session, None] = {}
         self._answer_is_lost = False  # one to that was lost, so that it may have been opened
         self._opens = 0  # how often OpenSubscription was sent
         self._backoff = Backoff(outbox.random)
@@ -231,13 +234,22 @@ class Attachment(ABC):
     # --- opening ---------------------------------------------------------------------------------
 
     def _ask(self, frame: frames.OpenSubscription) -> None:
+        if self.session in self._abandoned:
+            return  # it is asked for when that is answered
         self._opens += 1
         self._is_asking = True
+        self._asked = self.session
         answered = partial(self._open_answered, self._opens, self.session)
         self.session.request(frame, answered)
 
     def _open_answered(self, number: int, asked: Session, answer: Frame | HocketError) -> None:
         self._is_asking = self._is_asking and number != self._opens
+        if number != self._opens and asked in self._abandoned:
+            del self._abandoned[asked]
+            if isinstance(answer, frames.SubscriptionOpened):
+                asked.close_handle(answer.handle)
+            self.open_again()
+            return
         if isinstance(answer, ReplyLost):
             self._answer_is_lost = True
             return  # the next link opens it
@@ -276,9 +288,20 @@ class Attachment(ABC):
         if self._handle is not None:
             self._leave_handle(self._handle)
             self.link_down()
-        if self._is_asking:
-            self._is_asking = False
-            self._opens += 1  # an answer to what was asked before would be of the old place
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Whatever is answered to what was asked would be of the old place.
+
+        Until that has come nothing is asked in the same session: its node may do the older thing
+        later, and an index that is opened twice is taken from whoever opened it first.
+        """
+        if not self._is_asking:
+            return
+        self._is_asking = False
+        self._opens += 1
+        if self.options.index and self.options.mode == "own":
+            self._abandoned[self._asked] = None
 
     def _leave_handle(self, handle: int) -> None:
         self.session.close_handle(handle)

@@ -347,7 +347,7 @@ class SubscriptionCore(Attachment):
         if self._handle is not None:
             self.session.close_handle(self._handle)
         self.link_down()
-        self._is_asking = False  # an answer to what was asked before would be of the old place
+        self._abandon()
         self.open_again()
 
     # --- deliveries ------------------------------------------------------------------------------
