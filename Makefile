@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-cluster bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-cluster bench-fanout bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -139,7 +139,7 @@ check: $(VENV)/dev.stamp  ## ruff, mypy --strict (for Linux and macOS), import-l
 format: $(VENV)/dev.stamp  ## write the generated files anew, and let ruff lay the code out
 	@$(BIN)/python tools/blocking_faces.py; $(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-bench: bench-local bench-broker bench-cluster  ## every benchmark
+bench: bench-local bench-broker bench-cluster bench-fanout  ## every benchmark
 
 bench-local: $(VENV)/bench.stamp  ## channels, pump and queues against their peers
 	@$(BIN)/python -m benchmarks.local $(BENCH_ARGS)
@@ -149,6 +149,9 @@ bench-broker: $(VENV)/bench.stamp  ## the broker on one node, against the least 
 
 bench-cluster: $(VENV)/bench.stamp  ## partitions on three nodes, against the same ones on one node
 	@$(BIN)/python -m benchmarks.cluster $(BENCH_ARGS)
+
+bench-fanout: $(VENV)/bench.stamp  ## 1 to 1,000 consumers of one topic, on five nodes, against all at its leader, NATS and Redis; six minutes
+	@$(BIN)/python -m benchmarks.fanout $(BENCH_ARGS)
 
 bench-spark: $(VENV)/bench.stamp  ## Spark with the broker, Parquet and a real Kafka; 20 minutes, needs Java 17
 	@$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)

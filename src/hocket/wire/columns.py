@@ -304,7 +304,25 @@ def raw_length_min(records: int, flags: int) -> int:
 
 def open_columns(raw: memoryview, records: int, flags: int) -> ColumnsView:
     """Find the buffers. Only first and last offsets are read, so the cost is always the same."""
-    return cut_columns(Cutter(raw), records, flags)
+    plain = None if flags else _plain_columns(raw, records)
+    return cut_columns(Cutter(raw), records, flags) if plain is None else plain
+
+
+def _plain_columns(raw: memoryview, records: int) -> ColumnsView | None:
+    """Timestamps and values alone, as most batches have them; None: look closer.
+
+    Small batches are opened by the ten thousand, and this takes a third of the time.
+    """
+    stamps_end = 8 * records
+    data_start = (stamps_end + 4 * records + 11) & ~7
+    if data_start > len(raw):
+        return None
+    offsets = raw[stamps_end : stamps_end + 4 * records + 4].cast("i")
+    last = offsets[records]
+    if offsets[0] or last < 0 or data_start + padded(last) != len(raw):
+        return None
+    values = BinaryView(None, offsets, raw[data_start : data_start + last])
+    return ColumnsView(raw, raw[:stamps_end].cast("q"), values, None, None)
 
 
 def cut_columns(cut: Cutter, records: int, flags: int) -> ColumnsView:

@@ -15,8 +15,13 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 from operator import length_hint
 
-from hocket.client_core.consuming.message import Message, MessageBatch, messages_of
-from hocket.client_core.consuming.progress import Progress, Stored
+from hocket.client_core.consuming.message import (
+    Message,
+    MessageBatch,
+    messages_of,
+    plain_messages,
+)
+from hocket.client_core.consuming.progress import Progress, Stored, opened
 from hocket.errors import CorruptData, ProtocolError, UnknownPartition
 from hocket.model import EntryKind
 from hocket.wire.batch import Batch, iterate_entries
@@ -45,7 +50,7 @@ class Inbound:
         self._give_back = give_back
         self._turns: deque[Progress] = deque()  # those whose queue is not empty
         self._ready_progress: Progress | None = None
-        self._ready_batch: Batch | None = None
+        self._ready_batch: Batch | Stored | None = None
         self._ready_end = 0  # the offset behind the last message of `ready`
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
 
@@ -155,6 +160,8 @@ class Inbound:
         if not self._turns:
             return False
         progress = self._turns[0]
+        if self._refill_plainly(progress):
+            return True
         batch = progress.head()
         start = max(0, progress.next - batch.base_offset)
         end = min(batch.count, start + CHUNK)
@@ -170,7 +177,22 @@ class Inbound:
         self.ready = iter(messages)
         self._ready_progress, self._ready_batch = progress, batch
         self._ready_end = batch.base_offset + end
-        self._ready_bytes = self._handed_out(progress, self._ready_end, batch)
+        self._ready_bytes = self._handed_out(progress, self._ready_end, batch.end_offset)
+        return True
+
+    def _refill_plainly(self, progress: Progress) -> bool:
+        """`refill` with a whole batch that is small and simple, as they come one by one."""
+        stored = progress.queue[0]
+        header = stored.header
+        if progress.next > header.base_offset:
+            return False
+        messages = plain_messages(self._message, stored, self._topic, progress, _ONCE)
+        if messages is None:
+            return False
+        self.ready = iter(messages)
+        self._ready_progress, self._ready_batch = progress, stored
+        self._ready_end = header.end_offset
+        self._ready_bytes = self._handed_out(progress, self._ready_end, self._ready_end)
         return True
 
     def _messages(self, batch: Batch, start: int, end: int, progress: Progress) -> list[Message]:
@@ -189,13 +211,14 @@ class Inbound:
         if left:
             assert self._ready_progress is not None
             assert self._ready_batch is not None
-            progress, batch = self._ready_progress, self._ready_batch
+            progress, ready = self._ready_progress, self._ready_batch
+            batch = opened(ready) if isinstance(ready, Stored) else ready
             start, end = left[0].offset, left[-1].offset + 1
         elif self._turns:
             progress = self._turns[0]
             batch = progress.head()
             start, end = max(progress.next, batch.base_offset), batch.end_offset
-            self._let_go(self._handed_out(progress, end, batch))
+            self._let_go(self._handed_out(progress, end, end))
         else:
             return None
         return self._batch(self._message, batch, start, end, self._topic, progress)
@@ -207,11 +230,11 @@ class Inbound:
         self.ready = iter(drawn[len(run) :])
         return run
 
-    def _handed_out(self, progress: Progress, end: int, batch: Batch) -> int:
+    def _handed_out(self, progress: Progress, end: int, batch_end: int) -> int:
         """All up to `end` is handed out. Returns the batch's size if that is its end, else 0."""
         progress.next = end
         self._turns.rotate(-1)
-        if end != batch.end_offset:
+        if end != batch_end:
             return 0
         size = progress.pop()
         if not progress.queue:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from hocket.errors import CorruptData, Undecodable, WrongKind, unreadable
 from hocket.wire.arrow import to_arrow
-from hocket.wire.batch import Batch
+from hocket.wire.batch import Batch, plain_records
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import TypeVar
+
+    from hocket.wire.entry import Header
 
     V = TypeVar("V", default=bytes)  # the type of values: bytes, unless `value=` says otherwise
 else:
@@ -134,6 +136,33 @@ def messages_of(
         repeat(progress.partition),
         range(first + start, first + end),
         batch.timestamps(start, end),
+        deliveries,
+        repeat(progress),
+    )
+    return list(map(tuple.__new__, repeat(kind), fields))
+
+
+def plain_messages(
+    kind: type[Message],
+    stored: tuple[memoryview, int, Header],
+    topic: str,
+    progress: AnyProgress,
+    deliveries: Iterable[int],
+) -> list[Message] | None:
+    """`messages_of` for all records of a small and simple batch; None: it is not one."""
+    records = plain_records(*stored)
+    if records is None:
+        return None
+    values, timestamps = records
+    first = stored[2].base_offset
+    fields = zip(
+        values,
+        repeat(None),
+        repeat({}),
+        repeat(topic),
+        repeat(progress.partition),
+        range(first, first + len(values)),
+        timestamps,
         deliveries,
         repeat(progress),
     )

@@ -28,6 +28,10 @@ class Stored(NamedTuple):
     header: Header
 
 
+def opened(stored: Stored) -> Batch:
+    return parse(stored.payload, stored.position, header=stored.header)
+
+
 class Progress:
     __slots__ = (
         "_acks", "_arouse", "_opened", "acked", "awake", "committed", "end", "expected", "index",
@@ -84,7 +88,7 @@ class Progress:
         if self._opened is None:
             stored = self.queue[0]
             try:
-                self._opened = parse(stored.payload, stored.position)
+                self._opened = opened(stored)
             except CorruptData as error:
                 start = max(self.next, stored.header.base_offset)
                 raise self.unreadable(error, start, stored.header.end_offset) from error

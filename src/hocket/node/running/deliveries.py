@@ -70,6 +70,8 @@ class Deliveries:
         self._owners: dict[tuple[int, str], Address] = {}  # (group, own index) -> its consumer
         self._fed: dict[Address, Open] = {}  # of those in `_open`
         self.crowds = crowds
+        # What was read for one subscription while many are told the same: most are equally far.
+        self._just_read: dict[tuple[int, int, int, int], ReadResult] | None = None
 
     def open(
         self,
@@ -187,8 +189,12 @@ class Deliveries:
         """The partition has more to read, or its oldest records are gone."""
         core = hosted.core
         event = Advanced(core.number, core.start, core.high_watermark)
-        for address in list(hosted.subscribers):
-            self._step(address, event)
+        self._just_read = {}
+        try:
+            for address in list(hosted.subscribers):
+                self._step(address, event)
+        finally:
+            self._just_read = None
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> None:
         """An index was put elsewhere: its consumer goes on at the new offset."""
@@ -265,14 +271,7 @@ class Deliveries:
             effect = to_do.popleft()
             if isinstance(effect, Read):
                 try:
-                    found = self._log.read(
-                        opened.groups[effect.partition],
-                        effect.offset,
-                        bytes_max=effect.bytes_max,
-                        end_offset=effect.end,
-                        done=partial(self._read_later, opened.address, effect),
-                        wanted=partial(self._open.__contains__, opened.address),
-                    )
+                    found = self._read(opened, effect)
                 except HocketError as error:
                     self._cannot_read(opened, effect, error)
                     return
@@ -282,6 +281,25 @@ class Deliveries:
                 self._tell_moved(opened, effect)
         if self._partitions.doubts:
             self._end_in_doubt(opened)
+
+    def _read(self, opened: Open, read: Read) -> ReadResult | None:
+        """None: the disk is asked. Raises what the log raises."""
+        group = opened.groups[read.partition]
+        what = group, read.offset, read.bytes_max, read.end
+        just_read = self._just_read
+        if just_read is not None and what in just_read:
+            return just_read[what]
+        found = self._log.read(
+            group,
+            read.offset,
+            bytes_max=read.bytes_max,
+            end_offset=read.end,
+            done=partial(self._read_later, opened.address, read),
+            wanted=partial(self._open.__contains__, opened.address),
+        )
+        if just_read is not None and found is not None:
+            just_read[what] = found
+        return found
 
     def _end_in_doubt(self, opened: Open) -> None:
         """Nothing will follow in a partition whose end is lost. Its consumer is told so, but has

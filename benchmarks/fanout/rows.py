@@ -1,0 +1,134 @@
+"""What the measurements say: rows against what is asked and against peers, and one table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import report
+from benchmarks.fanout.measure import Load
+from benchmarks.runner import Contender, Contest, Row, Sample, Samples, fixed, judge
+
+SPREAD, LEADER = "hocket, spread", "hocket, all at the leader"
+SPREAD_MAX = 1.3  # times the mean, for the busiest node and for the leader, from 100 consumers on
+EGRESS_MAX = 2.0  # times the egress with 100 consumers, for 1,000 of them
+POPULAR_FROM = 100
+NODES = 5
+
+Crowds = Mapping[int, Mapping[str, Sample]]  # consumers -> side -> what it did
+
+TABLE = (
+    ("p50", "p50, ms"),
+    ("p99", "p99, ms"),
+    ("egress", "owner's egress, KiB/s"),
+    ("most", "busiest node, of mean"),
+    ("leader", "leader, of mean"),
+    ("server cpu", "servers' cores"),
+    ("client cpu", "clients' cores"),
+)
+HEADINGS = ("consumers", "side", *(heading for _, heading in TABLE))
+
+
+def named(name: str) -> Contender:
+    return Contender(name, lambda _count: {})
+
+
+def of_one_node(samples: Samples, load: Load) -> list[dict[str, Any]]:
+    if len(samples) < 2:
+        return []
+    ours, *peers = samples
+    contest = Contest(
+        named(ours), [named(peer) for peer in peers], [], count=1, quick_count=1,
+        settings=(
+            f"one node, {load.rate:,} messages/s of {load.value_bytes} B, {load.consumers} "
+            "consumers in one process, each with an index of its own and acknowledging; from when "
+            "a message was due until its consumer had it",
+            "ours is on disk before anybody gets it; the peers sync now and then, their default",
+        ),
+    )  # fmt: skip
+    also = ("server cpu", "client cpu")
+    return [
+        judge(
+            contest,
+            Row(f"{load.consumers} consumers at {load.rate:,}/s, {part}", part, "ms", 1.0,
+                less_is_better=True, also=also),
+            samples,
+        )
+        for part in ("p50", "p99")
+    ]  # fmt: skip
+
+
+def of_five_nodes(crowds: Crowds, load: Load) -> list[dict[str, Any]]:
+    setting = (
+        f"five nodes, {load.rate} messages/s of {load.value_bytes} B; each consumer is a client by "
+        f"itself; {load.looking_max} look at every message, and the others count bytes, 20 times a "
+        "second; all processes on this machine",
+        "peers: one server each",
+    )
+    found = []
+    for count, sides in crowds.items():
+        samples: Samples = {name: [sample] for name, sample in sides.items()}
+        peers = [named(name) for name in sides if name != SPREAD]
+        contest = Contest(named(SPREAD), peers, [], count=1, quick_count=1, settings=setting)
+        name = f"{count:,} consumer{'s' if count > 1 else ''}"
+        rows = [
+            Row(f"{name}, p50", "p50", "ms", None, less_is_better=True, against=LEADER),
+            Row(f"{name}, p99", "p99", "ms", None, less_is_better=True, against=LEADER),
+            Row(f"{name}, owner's egress", "egress", "KiB/s", None, less_is_better=True,
+                against=LEADER),
+        ]  # fmt: skip
+        found += [judge(contest, row, samples) for row in rows]
+        if count >= POPULAR_FROM:
+            found += spread_rows(name, sides[SPREAD], setting)
+    popular = [count for count in crowds if count >= POPULAR_FROM]
+    if len(popular) > 1:
+        found.append(flat_row(popular[0], popular[-1], crowds, setting))
+    return found
+
+
+def spread_rows(name: str, sample: Sample, setting: Sequence[str]) -> list[dict[str, Any]]:
+    asked = fixed("asked", most=SPREAD_MAX, leader=SPREAD_MAX)
+    contest = Contest(named(SPREAD), [asked], [], count=1, quick_count=1, settings=setting)
+    samples: Samples = {SPREAD: [sample], "asked": [asked.measure(1)]}
+    rows = [
+        Row(f"{name}, busiest node, times the mean", "most", "x", 1.0, less_is_better=True),
+        Row(f"{name}, the leader's, times the mean", "leader", "x", 1.0, less_is_better=True),
+    ]
+    return [judge(contest, row, samples) for row in rows]
+
+
+def flat_row(few: int, many: int, crowds: Crowds, setting: Sequence[str]) -> dict[str, Any]:
+    """That the owner sends no more to many consumers than to few."""
+    grown = crowds[many][SPREAD]["egress"] / crowds[few][SPREAD]["egress"]
+    asked = fixed("asked", grown=EGRESS_MAX)
+    contest = Contest(named(SPREAD), [asked], [], count=1, quick_count=1, settings=setting)
+    row = Row(f"owner's egress, {many:,} consumers to {few}", "grown", "x", 1.0,
+              less_is_better=True)  # fmt: skip
+    return judge(contest, row, {SPREAD: [{"grown": grown}], "asked": [asked.measure(1)]})
+
+
+def lines(crowds: Crowds) -> list[tuple[str, ...]]:
+    return [
+        (f"{count:,}", name, *(shown(sample, metric) for metric, _ in TABLE))
+        for count, sides in crowds.items()
+        for name, sample in sides.items()
+    ]
+
+
+def shown(sample: Sample, metric: str) -> str:
+    return report.number(sample[metric]) if metric in sample else ""
+
+
+def text_table(crowds: Crowds) -> str:
+    table = [HEADINGS, *lines(crowds)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    )
+
+
+def section(crowds: Crowds) -> str:
+    table = [HEADINGS, ["---"] * len(HEADINGS), *lines(crowds)]
+    text = ["## All that was measured on five nodes", "", *map(report.markdown_line, table), ""]
+    return "\n".join([*text, "![consumers](fanout_consumers.png)", ""])
