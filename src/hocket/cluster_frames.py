@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hocket.cluster_model import AuditRecord, NodeAddress, NodeDescription, RingNode
+from hocket.cluster_model import (
+    AuditRecord,
+    NodeAddress,
+    NodeDescription,
+    RingNode,
+    TreeNode,
+)
 
 
 @dataclass(slots=True)
@@ -70,6 +76,21 @@ class LeadersAre:
     # Packed: for each partition in order the place of its leader in `nodes`; one that is not below
     # the number of nodes: nobody is known to lead the partition.
     leaders: bytes
+
+
+@dataclass(slots=True)
+class DescribeTree:
+    """Gather how the partitions of a topic fan out over the nodes. Answered by TreeIs."""
+
+    request: int
+    topic: str
+
+
+@dataclass(slots=True)
+class TreeIs:
+    request: int
+    nodes: tuple[TreeNode, ...]  # by partition, and then by node
+    silent: tuple[str, ...]  # nodes that did not answer
 
 
 @dataclass(slots=True)

@@ -71,6 +71,29 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One node in the tree in which a partition fans out, as it sees the tree itself."""
+
+    partition: int
+    node: str  # the id of its store
+    parent: str  # a node id; empty: it is the root, or looks for a parent
+    children: tuple[str, ...]  # node ids
+    child_bytes: tuple[int, ...]  # of batches, sent to each child since it is one
+    consumers: int  # that it serves itself
+    bytes_out: int  # of batches, sent to children and consumers since it takes part
+    is_root: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDescription:
+    """The trees of a topic. Each node has answered at its own moment."""
+
+    topic: str
+    nodes: tuple[TreeNode, ...]  # by partition, and then by node
+    silent: tuple[str, ...]  # ids of nodes that did not answer
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRecord:
     """One record of the audit log of a node: what was denied, or changed."""
 

@@ -34,6 +34,7 @@ from hocket.cluster_frames import (
     ClusterIs as ClusterIs,
     DescribeCluster as DescribeCluster,
     DescribeRing as DescribeRing,
+    DescribeTree as DescribeTree,
     FindLeaders as FindLeaders,
     KeyIsOwned as KeyIsOwned,
     LeadersAre as LeadersAre,
@@ -43,6 +44,7 @@ from hocket.cluster_frames import (
     ReadAudit as ReadAudit,
     RingIs as RingIs,
     SetCluster as SetCluster,
+    TreeIs as TreeIs,
 )
 from hocket.cluster_model import NodeAddress
 from hocket.index_frames import (
@@ -559,5 +561,5 @@ Frame = (
     | Revive | DeleteMessages
     | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
     | FindLeaders | LeadersAre | ReadAudit | AuditIs
-    | DescribeCluster | ClusterIs | SetCluster | OpenFeed
+    | DescribeCluster | ClusterIs | SetCluster | OpenFeed | DescribeTree | TreeIs
 )  # fmt: skip

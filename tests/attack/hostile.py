@@ -55,6 +55,7 @@ SAMPLES: list[Frame] = [
     frames.LookUpKey(1, "a key"),
     frames.ListNodes(1),
     frames.FindLeaders(1, OPEN),
+    frames.DescribeTree(1, OPEN),
     frames.ReadAudit(1, 0),
     frames.DescribeCluster(1),
     frames.SetCluster(1, 9),

@@ -13,6 +13,7 @@ from hocket.core.placement.auditing import AuditMessage
 from hocket.core.placement.descriptions import DescriptionMessage
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.placement.storing import StoringMessage
+from hocket.core.placement.trees import TreeMessage
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.ring.messages import Message
 from hocket.core.ring.views import ViewMessage
@@ -32,5 +33,6 @@ MESSAGES: tuple[type, ...] = (
     *get_args(TransactionMessage),
     *get_args(StoringMessage),
     *get_args(AuditMessage),
+    *get_args(TreeMessage),
 )
 CODEC = NodeCodec(MESSAGES)

@@ -323,7 +323,14 @@ class Node:
         self._wiring.crowds.nodes = nodes
 
     def unfeed(self, group: int) -> None:
+        """This partition, which cannot be read, is not handed on to others any more."""
         self._wiring.deliveries.unfeed(group)
+
+    def served(self, group: int) -> tuple[int, int] | None:
+        """Of a partition that this node leads: how many consumers with an own index, or none, it
+        serves itself, and how many bytes they were given."""
+        hosted = self._wiring.partitions.get(group)
+        return None if hosted is None else (len(hosted.subscribers), hosted.given_bytes)
 
     def place_by(self, place: Place) -> None:
         """Have this say where new partitions are to be; without it, they are here."""

@@ -106,6 +106,8 @@ struct Frame {
     clusterIs @68 :ClusterIs;
     setCluster @69 :SetCluster;
     openFeed @70 :OpenFeed;
+    describeTree @71 :DescribeTree;
+    treeIs @72 :TreeIs;
   }
 }
 
@@ -1538,6 +1540,51 @@ struct SetCluster {
   replication @0 :UInt32;
   # How many copies of each partition a topic gets that is made from now on without saying so. 0: it
   # stays as it is.
+}
+
+struct DescribeTree {
+  # Ask how the partitions of a topic fan out over the nodes. The answer is TreeIs.
+
+  topic @0 :Text;
+  # The topic's name.
+}
+
+struct TreeIs {
+  # The answer to DescribeTree. Each node has answered at its own moment.
+
+  nodes @0 :List(TreeNode);
+  # By partition, and then by node.
+
+  silent @1 :List(Text);
+  # The ids of nodes that did not answer.
+}
+
+struct TreeNode {
+  # One node in the tree in which a partition fans out, as it sees the tree itself.
+
+  partition @0 :UInt32;
+  # The partition.
+
+  node @1 :Text;
+  # The id of its store.
+
+  parent @2 :Text;
+  # The id of its parent. Empty: it is the root, or looks for a parent.
+
+  children @3 :List(Text);
+  # The ids of its children.
+
+  childBytes @4 :List(UInt64);
+  # How many bytes of batches each child was sent, since it is one.
+
+  consumers @5 :UInt32;
+  # How many consumers it serves itself.
+
+  bytesOut @6 :UInt64;
+  # How many bytes of batches it has sent to children and consumers, since it takes part.
+
+  isRoot @7 :Bool;
+  # It leads the partition.
 }
 
 struct AuditRecord {

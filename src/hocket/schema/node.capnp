@@ -99,6 +99,8 @@ struct NodeFrame {
     raftMail @64 :RaftMail;
     raftBeat @65 :RaftBeat;
     raftBeatAnswer @66 :RaftBeatAnswer;
+    getTrees @67 :GetTrees;
+    treesAre @68 :TreesAre;
   }
 }
 
@@ -1142,6 +1144,53 @@ enum StoreOutcome {
 
   gone @3;
   # The partition's topic was deleted, by a deletion that is committed.
+}
+
+# --- how partitions fan out, for people -------------------------------------------------------------
+
+struct GetTrees {
+  # Which place do you have in the trees of these partitions? The answer is TreesAre.
+
+  topic @0 :Text;
+  # The topic of all of them.
+
+  groups @1 :Data;
+  # Packed: their groups, in the order of the partitions.
+}
+
+struct TreesAre {
+  # The places that the sender has.
+
+  nodes @0 :List(TreeNode);
+  # One for each partition in whose tree the sender takes part.
+}
+
+struct TreeNode {
+  # One node in the tree in which a partition fans out, as it sees the tree itself.
+
+  partition @0 :UInt32;
+  # The partition.
+
+  node @1 :Text;
+  # The id of its store.
+
+  parent @2 :Text;
+  # The id of its parent. Empty: it is the root, or looks for a parent.
+
+  children @3 :List(Text);
+  # The ids of its children.
+
+  childBytes @4 :List(UInt64);
+  # How many bytes of batches each child was sent, since it is one.
+
+  consumers @5 :UInt32;
+  # How many consumers it serves itself.
+
+  bytesOut @6 :UInt64;
+  # How many bytes of batches it has sent to children and consumers, since it takes part.
+
+  isRoot @7 :Bool;
+  # It leads the partition.
 }
 
 # --- the audit log, for people ---------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hocket import frames
 from hocket.addresses import Address
 from hocket.client_core.calls.asking import Asking
+from hocket.client_core.consuming.feed import Feed
 from hocket.client_core.outbox import (
     Arm,
     Dial,
@@ -110,6 +111,7 @@ class Client:
         self.machine = machine  # where it begins
         self.chance = site.scheduler.random(name)
         self.mended: Counter[str] = Counter()  # what the cores put right by themselves
+        self.feeds = 0  # that it has asked for
         self.links: dict[int, SimLink] = {}
         self.answered_by: int | None = None  # the link by which the last answer came
         self.outbox = Outbox(site.scheduler.random(f"client of {name}"))
@@ -215,6 +217,16 @@ class Client:
         if not report.text.startswith(OF_LINKS):
             raise Unexpected(f"{self.name} reports: {report.text % report.facts}")
 
+    def fed_at(self, machine: Machine) -> int:
+        """Of how many partitions it takes the bytes at this machine, though another leads them."""
+        return sum(
+            len(owner.partitions)
+            for link in self.links.values()
+            if link.machine is machine
+            for owner in link.session.owners()
+            if isinstance(owner, Feed)
+        )
+
     # --- links -------------------------------------------------------------------------------
 
     def _send(self, effect: Send) -> None:
@@ -231,6 +243,7 @@ class Client:
         )
         if opens_again:
             self.mend("opened again")
+        self.feeds += isinstance(frame, frames.OpenFeed)
         link.machine.network.send_to_node(link.connection, frame, b"".join(effect.payload))
 
     def look_at(self, link: SimLink, frame: Frame) -> None:

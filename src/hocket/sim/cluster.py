@@ -112,6 +112,7 @@ class Cluster(Site):
             **{f"mended: {kind}": count for kind, count in sorted(mended.items())},
             "delivered": sum(len(consumer.diary) for consumer in self.consumers),
             "subscribed": sum(len(each.diary) for each in self.workload.subscribers),
+            "feeds": sum(each.feeds for each in self.workload.subscribers),
             "shared": sum(len(each.diary) for each in self.workload.offices),
             "lookups": len(self.lookups),
             "changes": sum(each.done for each in self.workload.administrators),

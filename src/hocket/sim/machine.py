@@ -229,7 +229,12 @@ class Machine:
         self._executor = SimExecutor(self.time, delay_us_max=self._disk_us_max)
         random = self.time.random
         node = self.node = ClusterNode(
-            NodeSettings(name=self.name, cluster=self._site.cluster, log=log_settings(self.name)),
+            NodeSettings(
+                name=self.name,
+                cluster=self._site.cluster,
+                log=log_settings(self.name),
+                popular=self._site.options.popular,
+            ),
             self._member_settings(),
             disk=self.disk,
             executor=self._executor,

@@ -93,6 +93,7 @@ class Options:
     transactors: int = 0  # of a topic of their own with three replicas
     keyed: bool = False  # records have keys, and of replicated topics the index is shared by key
     beyond: bool = False  # a majority of some replicas is lost for good: their group has to stop
+    popular: int = 32  # more subscribers of a partition than this are served at their homes
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -191,6 +192,14 @@ class _Draw:
 
 def options_of(seed: int) -> Options:
     """The same for the same seed, on any machine."""
+    options = _tempered(seed)
+    chance = Random(f"{seed}/popular")
+    # There are few subscribers: 0 sends every one of them home, 1 sends them to and fro.
+    popular = chance.choice([0, 32] if options.temper == "still" else [0, 0, 1, 32])
+    return replace(options, popular=popular)
+
+
+def _tempered(seed: int) -> Options:
     options = _drawn(seed)
     if seed % RARE == SMALL_AT:
         return _small(options)

@@ -43,6 +43,7 @@ from hocket.frames import (
     SubscriptionOpened,
     TokenIssued,
     Topics,
+    TreeIs,
     Welcome,
 )
 from hocket.model import Limits
@@ -73,6 +74,7 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     AuditIs,
     LeadersAre,
     ClusterIs,
+    TreeIs,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}

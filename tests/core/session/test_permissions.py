@@ -91,6 +91,7 @@ MATRIX: dict[type, str] = {
     frames.LookUpKey: EVERYBODY_KNOWN,
     frames.ListNodes: EVERYBODY_KNOWN,
     frames.FindLeaders: "off publisher subscriber creator alterer deleter admin trusted",
+    frames.DescribeTree: "off publisher subscriber creator alterer deleter admin trusted",
     frames.ReadAudit: ADMINS,
     frames.DescribeCluster: EVERYBODY_KNOWN,
     frames.SetCluster: ADMINS,
@@ -101,7 +102,7 @@ FROM_BROKERS = {
     frames.Deliver, frames.Moved, frames.HandleEnded, frames.PartitionsChanged, frames.Indexes,
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
-    frames.ClusterIs,
+    frames.ClusterIs, frames.TreeIs,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -158,6 +159,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.LookUpKey: ("a key",),
         frames.ListNodes: (),
         frames.FindLeaders: (topic,),
+        frames.DescribeTree: (topic,),
         frames.ReadAudit: (),
         frames.DescribeCluster: (),
         frames.SetCluster: (3,),

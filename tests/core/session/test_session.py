@@ -132,6 +132,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.LookUpKey(7, "a key"),
         frames.ListNodes(7),
         frames.FindLeaders(7, "orders"),
+        frames.DescribeTree(7, "orders"),
         frames.ReadAudit(7, 5),
         frames.DescribeCluster(7),
         frames.SetCluster(7, 3),
@@ -165,6 +166,7 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.LeadersAre(7, (), b""),
         frames.AuditIs(7, (), 0, ()),
         frames.ClusterIs(7, "c", 3, 3, 8),
+        frames.TreeIs(7, (), ()),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

@@ -33,17 +33,22 @@ WAITS = (
 $ hocket ring
 $ hocket ring --json
 $ hocket ring --svg ring.svg
+$ hocket ring --topic orders --svg tree.svg
 $ hocket ring lookup orders/0
 """,
 )
 @click.option(
     "--svg", metavar="FILE", type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw the ring, with fingers, to FILE.",
+    help="Draw the ring, with fingers, or the trees of --topic, to FILE.",
+)  # fmt: skip
+@click.option(
+    "--topic", metavar="TOPIC",
+    help="Show how this topic fans out: which node takes its messages from which.",
 )  # fmt: skip
 @output.json_option
 @server_options
 @click.pass_context
-def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
+def ring(context: click.Context, /, svg: Path | None, topic: str | None, as_json: bool) -> None:
     """Show the ring: its nodes in order, and whom each of them counts on.
 
     Every node is asked for its own view. A ring is ideal if all these views are exactly right.
@@ -51,16 +56,15 @@ def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     server = context.ensure_object(Server)
+    if topic is not None:
+        _show_tree(server, topic, svg, as_json=as_json)
+        return
     with server.connect() as client:
         found = client.ring(timeout=server.timeout)
     if svg is not None:
         from hocket.cli.ring_picture import drawn
 
-        try:
-            svg.write_text(drawn(found))
-        except OSError as error:
-            raise click.ClickException(f"cannot write '{svg}': {error.strerror}") from error
-        say(f"drawn to {svg}")
+        _write(svg, drawn(found))
     if as_json:
         output.print_json(_fields(found))
         return
@@ -82,6 +86,32 @@ def ring(context: click.Context, /, svg: Path | None, as_json: bool) -> None:
         click.echo("the ring is ideal")
     else:
         say(why_not_ideal(found))
+
+
+def _show_tree(server: Server, topic: str, svg: Path | None, *, as_json: bool) -> None:
+    from hocket.cli import tree
+
+    with server.connect() as client:
+        found = client.tree(topic, timeout=server.timeout)
+        names = {node.node: node.name for node in client.nodes(timeout=server.timeout)}
+    if svg is not None:
+        from hocket.cli.tree_picture import drawn
+
+        _write(svg, drawn(found, lambda node: _one(names, node)))
+    for node in found.silent:
+        say(f"node {_one(names, node)} does not answer, and is left out")
+    if as_json:
+        output.print_json(tree.fields(found))
+    else:
+        click.echo(tree.table(found, lambda node: _one(names, node)))
+
+
+def _write(svg: Path, picture: str) -> None:
+    try:
+        svg.write_text(picture)
+    except OSError as error:
+        raise click.ClickException(f"cannot write '{svg}': {error.strerror}") from error
+    say(f"drawn to {svg}")
 
 
 @ring.command(

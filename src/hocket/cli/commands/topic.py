@@ -16,11 +16,20 @@ from hocket.cli.exits import say
 from hocket.cli.names import TOPIC
 from hocket.cli.parameters import KEPT_FOR, LIMIT, RETENTION, SIZE
 from hocket.cli.server_options import Server, pass_server, server_options
-from hocket.errors import NoConnection, NotHere, SeveralNodes, UnknownTopic
+from hocket.cli.tree import fields as tree_fields, is_tree, table as tree_table
+from hocket.errors import (
+    HocketError,
+    NoConnection,
+    NotEnoughNodes,
+    NotHere,
+    SeveralNodes,
+    UnknownTopic,
+)
 from hocket.model import PARTITIONS_MAX, check_retention, format_duration
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
+    from hocket.cluster_model import TreeDescription
     from hocket.model import PartitionDescription, TopicConfig, TopicDescription
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -218,7 +227,8 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
     LEADER is the node that serves the partition. What a node holds that does not answer is not
     known, and shown as -. Of each copy, if there are several, FLUSHED is the offset up to which it
     is on the disk, and LAG how many entries it lacks; BEHIND is one that is not known to have what
-    the leader had a moment ago.
+    the leader had a moment ago. Of a popular topic, whose consumers are served by all nodes, the
+    last table shows which node takes its messages from which: see hocket ring --topic.
     """
     with server.connect() as client:
         description = client.describe(topic, timeout=server.timeout)
@@ -230,15 +240,30 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
             say(f"What its indexes have lost is left out: {error}.")
         else:
             lost = {each.name: each.lost for each in indexes if each.lost}
+        trees = _trees(client, topic, server.timeout)
     if as_json:
         fields = asdict(description)
         for partition, known in zip(fields["partitions"], description.partitions, strict=True):
             partition["under_replicated"] = known.under_replicated
             if not known.known:
                 partition |= dict.fromkeys(NUMBERS)
-        output.print_json({"topic": fields.pop("name"), **fields, "lost": lost})
+        tree = [] if trees is None else tree_fields(trees)
+        output.print_json({"topic": fields.pop("name"), **fields, "lost": lost, "trees": tree})
         return
     click.echo(described(description, lost, output.width()))
+    if trees is not None and is_tree(trees):
+        click.echo("\n" + tree_table(trees, _short))
+
+
+def _trees(client: Client, topic: str, timeout: float | None) -> TreeDescription | None:
+    """How it fans out; None: the broker is in no cluster, or does not say."""
+    try:
+        return client.tree(topic, timeout=timeout)
+    except NotEnoughNodes:
+        return None
+    except HocketError as error:
+        say(f"How it fans out is left out: {error}.")
+        return None
 
 
 def described(description: TopicDescription, lost: dict[str, int], columns_max: int) -> str:

@@ -10,8 +10,10 @@ from hocket.cluster_model import (
     KeyOwner,
     NodeDescription,
     RingDescription,
+    TreeDescription,
 )
 from hocket.errors import OutOfRange, WrongType
+from hocket.model import check_name
 
 KEY_BYTES_MAX = 4096
 
@@ -40,6 +42,14 @@ def look_up(key: str, *, cached: bool) -> Call[KeyOwner]:
 
 def nodes() -> Call[list[NodeDescription]]:
     return Call(frames.ListNodes(0), lambda answer: list(answer.nodes), frames.NodesAre)
+
+
+def tree(topic: str) -> Call[TreeDescription]:
+    return Call(
+        frames.DescribeTree(0, check_name(topic)),
+        lambda answer: TreeDescription(topic, answer.nodes, answer.silent),
+        frames.TreeIs,
+    )
 
 
 def cluster() -> Call[ClusterDescription]:

@@ -67,6 +67,10 @@ class Feed:
         return Route(self.topic)
 
     @property
+    def partitions(self) -> list[int]:
+        return list(self._groups)
+
+    @property
     def is_open(self) -> bool:
         return self._handle is not None
 

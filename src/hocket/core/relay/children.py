@@ -22,7 +22,10 @@ OVERLOADED = 1.25  # a child with more than so many times the mean load, and one
 
 
 class Child:
-    __slots__ = ("contact", "credit_bytes", "load", "next_offset", "request", "silent", "waiting")
+    __slots__ = (
+        "contact", "credit_bytes", "load", "next_offset", "request", "sent_bytes", "silent",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, contact: Contact, request: int, next_offset: int, load: int) -> None:
         self.contact = contact
@@ -30,6 +33,7 @@ class Child:
         self.next_offset = next_offset  # where the child goes on after what was sent to it
         self.load = load  # consumers at the child and below, as it said, and those sent to it since
         self.credit_bytes = 0  # of the newest fetch
+        self.sent_bytes = 0  # of batches, since it is a child
         self.silent = 0  # ticks since the child was heard
         self.waiting: Fetch | None = None  # the fetch that is not answered yet
 

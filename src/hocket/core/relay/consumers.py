@@ -56,13 +56,14 @@ class Consumer:
 class Consumers:
     """The consumers by their number; only this class gives them something."""
 
-    __slots__ = ("_by_number", "_committed", "_outbox", "_recent")
+    __slots__ = ("_by_number", "_committed", "_outbox", "_recent", "given_bytes")
 
     def __init__(self, outbox: Outbox, recent: RecentBatches, committed: Committed) -> None:
         self._outbox = outbox
         self._recent = recent
         self._committed = committed
         self._by_number: dict[int, Consumer] = {}
+        self.given_bytes = 0  # of batches, to all that are or were here
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -93,6 +94,7 @@ class Consumers:
     def give(self, consumer: Consumer, pieces: tuple[Piece, ...]) -> None:
         """Deliver the pieces, if they fit."""
         if consumer.fits(pieces):
+            self.given_bytes += size_of(pieces)
             self._outbox.effects.append(consumer.take(pieces, self._committed.end))
 
     def lose(self, consumer: Consumer, first: int) -> None:

@@ -23,7 +23,7 @@ from hocket.core.relay.messages import (
     Redirect,
 )
 from hocket.core.relay.outbox import Outbox, Turn
-from hocket.core.relay.recent import RecentBatches
+from hocket.core.relay.recent import RecentBatches, size_of
 from hocket.core.relay.settings import RelaySettings
 from hocket.core.ring.contact import Contact
 from hocket.model import PartitionId
@@ -36,7 +36,7 @@ class Downstream:
 
     __slots__ = (
         "_committed", "_consumers", "_lineage", "_outbox", "_partition_id", "_recent", "_settings",
-        "children",
+        "children", "sent_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class Downstream:
         self._committed = committed
         self._consumers = consumers
         self.children = Children(settings.children_max)
+        self.sent_bytes = 0  # of batches, to all nodes that are or were fed
 
     @property
     def load(self) -> int:
@@ -172,7 +173,14 @@ class Downstream:
         child.waiting = None
         if pieces:
             child.next_offset = pieces[-1].end
+            child.sent_bytes += self.count(pieces)
         self._outbox.send(child.contact, self.fetched(fetch.request, pieces))
+
+    def count(self, pieces: tuple[Piece, ...]) -> int:
+        """These are sent to another node; how many bytes they have."""
+        size = size_of(pieces)
+        self.sent_bytes += size
+        return size
 
     def fetched(self, request: int, pieces: tuple[Piece, ...]) -> Fetched:
         lineage = self._lineage

@@ -122,6 +122,7 @@ class Guests:
 
     def _answer(self, guest: Guest, pieces: tuple[Piece, ...]) -> None:
         del self._by_node[guest.contact.node]
+        self._downstream.count(pieces)
         self._outbox.send(guest.contact, self._downstream.fetched(guest.fetch.request, pieces))
 
     def _tell_first(self, guest: Guest, first: int) -> None:

@@ -128,6 +128,11 @@ class Relay:
         return self._downstream.children
 
     @property
+    def sent_bytes(self) -> int:
+        """Of batches, to other nodes."""
+        return self._downstream.sent_bytes
+
+    @property
     def last_request(self) -> int:
         return self._outbox.last_request
 

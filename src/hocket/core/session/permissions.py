@@ -195,6 +195,7 @@ RULES: dict[type, Rule | None] = {
     frames.LookUpKey: _known,
     frames.ListNodes: _known,
     frames.FindLeaders: _sees_topic,
+    frames.DescribeTree: _sees_topic,
     frames.ReadAudit: _admin,
     frames.DescribeCluster: _known,
     frames.SetCluster: _admin,

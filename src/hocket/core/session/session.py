@@ -300,7 +300,7 @@ class Session:
     def _plain(self, frame: Frame) -> Effect:
         return Demand(frame)
 
-    def _whole_topic(self, frame: frames.DescribeTopic | frames.FindLeaders) -> Effect:
+    def _whole_topic(self, frame: _OfWholeTopic) -> Effect:
         return Demand(frame, self._catalogue.topic(frame.topic))
 
     def _of_topic(self, frame: _OfTopic) -> Demand:
@@ -574,12 +574,14 @@ class Session:
         frames.LookUpKey: _plain,
         frames.ListNodes: _plain,
         frames.FindLeaders: _whole_topic,
+        frames.DescribeTree: _whole_topic,
         frames.ReadAudit: _plain,
         frames.DescribeCluster: _plain,
         frames.SetCluster: _plain,
     }
 
 
+_OfWholeTopic = frames.DescribeTopic | frames.FindLeaders | frames.DescribeTree
 _OfTopic = frames.FindOffsets | frames.DeleteMessages | frames.ListIndexes | frames.OpenProducer
 
 

@@ -18,6 +18,7 @@ from hocket.core.placement.auditing import AuditHolds, GetAudit
 from hocket.core.placement.descriptions import GetPartitions, PartitionsAre
 from hocket.core.placement.locator import LocatorMessage
 from hocket.core.placement.storing import BatchStored, StoreBatch
+from hocket.core.placement.trees import GetTrees, TreesAre
 from hocket.core.raft.settings import RaftSettings
 from hocket.core.relay.messages import RelayMessage
 from hocket.core.relay.settings import RelaySettings
@@ -36,6 +37,7 @@ from hocket.node.cluster.relays import Relays
 from hocket.node.cluster.ring_member import MemberSettings, RingMember
 from hocket.node.cluster.ring_memory import DiskMemory
 from hocket.node.cluster.talking import Talking
+from hocket.node.cluster.trees import Trees
 from hocket.node.node import Node
 from hocket.node.raft_mail import ReplicationMessage
 from hocket.node.replication.replicas import Replicas
@@ -43,6 +45,7 @@ from hocket.node.running.partitions import Hosted
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
 
+_ANSWERS = ViewIs | PartitionsAre | AuditHolds | TreesAre
 _OF_RAFT = frozenset(ReplicationMessage.__args__)
 _OF_THE_RING = frozenset(RingMessage.__args__)
 _OF_GROUP_0 = frozenset(Group0Message.__args__)
@@ -86,6 +89,7 @@ class ClusterNode:
         )
         self._founds = False  # it is the first node, and begins the ring as soon as it leads
         self._committed = self.node.committed_log()
+        self._committed.on_damage = self.node.unfeed
         self.relays = Relays(
             me=lambda: self.ring.core.me,
             clock=clock,
@@ -113,6 +117,10 @@ class ClusterNode:
             self.node, me=lambda: self.ring.core.me, timers=timers, links=links
         )
         self.node.audit_by(self.auditing)
+        self.trees = Trees(
+            self.node, self.relays, me=lambda: self.ring.core.me, timers=timers, links=links
+        )
+        self.node.serve_with(self.trees.servants())
         self.node.talk_by(Talking(self.node, me=lambda: self.ring.core.me, links=links))
         self.node.place_by(
             Placing(
@@ -221,7 +229,7 @@ class ClusterNode:
             self.ring.heard(sender, to_incarnation, message)
         elif kind in _OF_GROUP_0:
             self.group0.heard(sender, message)
-        elif isinstance(message, ViewIs | PartitionsAre | AuditHolds) and not is_for_this_life:
+        elif isinstance(message, _ANSWERS) and not is_for_this_life:
             pass  # questions are counted anew in each life: it answers another one
         elif kind in _FOR_RELAYS:
             self.relays.heard(sender, message)
@@ -233,6 +241,8 @@ class ClusterNode:
             self.node.transactions.heard(sender.node, message)
         elif isinstance(message, GetAudit | AuditHolds):
             self.auditing.heard(sender, message)
+        elif isinstance(message, GetTrees | TreesAre):
+            self.trees.heard(sender, message)
         elif isinstance(message, StoreBatch | BatchStored):
             self.node.storing.heard(sender.node, message)
         else:
@@ -262,6 +272,7 @@ class ClusterNode:
         self.inspecting.close()
         self.descriptions.close()
         self.auditing.close()
+        self.trees.close()
         self.catching_up.close()
         self.relays.close()
         self.node.close()

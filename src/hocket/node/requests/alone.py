@@ -9,7 +9,9 @@ from hocket.node.wiring import Servant
 
 
 def servants() -> dict[type, Servant]:
-    return dict.fromkeys((frames.DescribeRing, frames.LookUpKey, frames.ListNodes), _refuse)
+    return dict.fromkeys(
+        (frames.DescribeRing, frames.LookUpKey, frames.ListNodes, frames.DescribeTree), _refuse
+    )
 
 
 def _refuse(_connection: int, _session: Session, _demand: Demand, _payload: memoryview) -> None:

@@ -22,6 +22,7 @@ class CommittedLog:
     def __init__(self, log: LogStore) -> None:
         self._log = log
         self._hosted: dict[PartitionId, Hosted] = {}
+        self.on_damage: Callable[[int], None] = lambda _group: None  # told the group
 
     def add(self, partition_id: PartitionId, hosted: Hosted) -> None:
         self._hosted[partition_id] = hosted
@@ -69,6 +70,8 @@ class CommittedLog:
     def _read(self, hosted: Hosted, done: Done, read: ReadResult | HocketError) -> None:
         if isinstance(read, CorruptData) and hosted.copy is not None:
             hosted.copy.cannot_read(read)
+        elif isinstance(read, CorruptData):
+            self.on_damage(hosted.group)
         done(() if isinstance(read, HocketError) else pieces_of(read))
 
 

@@ -27,6 +27,8 @@ class Crowds:
         self._by_group: dict[int, Crowd] = {}
         self._avoided: dict[str, int] = {}  # nodes, and until when
         self._next_look_us = 0
+        # Partitions that cannot be read: whoever reads them here is told so.
+        self.damaged: set[int] = set()
 
     def join(self, consumer: Address, groups: Iterable[int], *, is_movable: bool) -> None:
         """A newcomer opens these partitions, and is served here unless `place` says otherwise."""
@@ -37,12 +39,12 @@ class Crowds:
             crowd.join(consumer, is_movable=is_movable)
 
     def place(
-        self, consumer: Address, groups: Iterable[int], name: str, now_us: int
+        self, consumer: Address, groups: Sequence[int], name: str, now_us: int
     ) -> Contact | None:
         """The node that is to serve a newcomer who has joined; None: this one."""
         crowds = [self._by_group[group] for group in groups]
         most = max(filter(_is_popular, crowds), key=len, default=None)
-        if most is None:
+        if most is None or not self.damaged.isdisjoint(groups):
             return None
         nodes = self.nodes()
         avoided = [node for node, until_us in self._avoided.items() if now_us < until_us]

@@ -209,6 +209,7 @@ class Deliveries:
 
     def unfeed(self, group: int) -> None:
         """This partition cannot be read to others: its consumers are told here what is wrong."""
+        self.crowds.damaged.add(group)
         for address, opened in list(self._fed.items()):
             if group in opened.groups.values():
                 self.end(address, NotHere.code, _MOVES)
@@ -351,6 +352,7 @@ class Deliveries:
                 traffic = self._partitions.traffic
                 traffic.records_given += found.end_offset - effect.offset
                 traffic.bytes_given += found.bytes
+                self._partitions[opened.groups[effect.partition]].given_bytes += found.bytes
                 self._network.send(connection, deliver, found.slices)
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)

@@ -97,6 +97,7 @@ class Hosted:
     changed: bool = False  # in this turn: at its end the core may have something to append
     copy: Copy | None = None  # None: this node alone keeps the partition
     served_us: int = 0  # since when this node leads it, if others keep it, too
+    given_bytes: int = 0  # of batches, to consumers with an own index, or none
 
     def may_lease(self) -> bool:
         return self.copy is None or self.copy.authority.holds()

@@ -46,6 +46,7 @@ class WhoIsNotNeededIsForgotten(Checker):
             cores = machine.node.relays.cores
             known = sum(len(relay.consumers) for relay in cores.values())
             here = sum(consumer.machine is machine for consumer in self._cluster.consumers)
+            here += sum(each.fed_at(machine) for each in self._cluster.workload.subscribers)
             self.seen += len(cores)
             if known > here:
                 raise self.broken(f"{machine.name} has {known} consumers where there are {here}")

@@ -14,6 +14,7 @@ from hocket.cluster_model import (
     KeyOwner,
     NodeDescription,
     RingDescription,
+    TreeDescription,
 )
 from hocket.deadline import Deadline
 from hocket.model import timestamp_us
@@ -23,6 +24,11 @@ class AsyncClusterCalls:
     """A part of the client: the nodes, and their ring."""
 
     _engine: AioEngine
+
+    async def tree(self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> TreeDescription:
+        """How the partitions of a topic fan out over the nodes: who takes its messages from whom,
+        and how many consumers each node serves."""
+        return await self._engine.call(cluster_calls.tree(topic), timeout)
 
     async def ring(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> RingDescription:
         """The ring as each of its nodes sees it, gathered by the node that we are connected to."""

@@ -16,6 +16,7 @@ from hocket.cluster_model import (
     KeyOwner,
     NodeDescription,
     RingDescription,
+    TreeDescription,
 )
 from hocket.deadline import Deadline
 from hocket.model import timestamp_us
@@ -25,6 +26,11 @@ class ClusterCalls:
     """A part of the client: the nodes, and their ring."""
 
     _engine: Engine
+
+    def tree(self, topic: str, *, timeout: float | None = DEFAULT_TIMEOUT) -> TreeDescription:
+        """How the partitions of a topic fan out over the nodes: who takes its messages from whom,
+        and how many consumers each node serves."""
+        return self._engine.call(cluster_calls.tree(topic), timeout)
 
     def ring(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> RingDescription:
         """The ring as each of its nodes sees it, gathered by the node that we are connected to."""

@@ -1,0 +1,255 @@
+"""A crowd of consumers of one topic, on real nodes: spread, fed by relays, and none misses any."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+import hocket
+from hocket import Client
+from hocket.cluster_model import TreeNode
+from hocket.errors import HocketError
+from tests.support.cli import HOCKET, environment
+from tests.support.cluster.crowd import Crowd
+from tests.support.cluster.processes import Cluster, Process, cluster_in, wait_for
+from tests.support.threads import LONG
+
+SECONDS = 30.0
+RESUMED_SECONDS_MAX = 5.0  # after a relay has died
+SPREAD_SECONDS_MAX = 10.0  # after the last consumer has come
+BALANCE_MAX = 1.3  # consumers of the busiest node, of the mean, where there are many
+NAMES = "abcde"
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def tell(text: str) -> None:
+    """What was measured; it is seen with `-s`, and if the test fails."""
+    sys.stdout.write(text + "\n")
+
+
+class Publishing:
+    """Publishes one message after the other, until it is stopped; each is acknowledged."""
+
+    def __init__(self, url: str, topic: str, *, size: int = 100, pause: float = 0.02) -> None:
+        self.acknowledged = 0
+        self.error: BaseException | None = None
+        self._url, self._topic = url, topic
+        self._value, self._pause = b"x" * size, pause
+        self._ending = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with hocket.connect(self._url) as client, client.producer(self._topic) as producer:
+                while not self._ending.is_set():
+                    producer.send(self._value)
+                    producer.flush(timeout=60)
+                    self.acknowledged += 1
+                    time.sleep(self._pause)
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> int:
+        """How many there are."""
+        self._ending.set()
+        self._thread.join(90)
+        assert self.error is None, self.error
+        return self.acknowledged
+
+
+def url_of(cluster: Cluster) -> str:
+    return "hocket://" + ",".join(each.address for each in cluster.all.values())
+
+
+def tree_at(process: Process, topic: str) -> list[TreeNode]:
+    try:
+        return list(process.client().tree(topic, timeout=5).nodes)
+    except HocketError:
+        return []
+
+
+def root_of(nodes: list[TreeNode]) -> TreeNode | None:
+    return next((each for each in nodes if each.is_root), None)
+
+
+def is_spread(nodes: list[TreeNode], consumers: int, count: int, most: float) -> bool:
+    """So many consumers at so many nodes, and at none too many."""
+    if sum(each.consumers for each in nodes) != consumers:
+        return False
+    served = [each.consumers for each in nodes if each.consumers]
+    return len(served) == count and max(served) <= most
+
+
+def process_of(cluster: Cluster, node: str) -> Process:
+    names = {each.node: each.name for each in cluster.up[0].nodes()}
+    return cluster[names[node]]
+
+
+@contextmanager
+def founded(directory: Path, names: str, *options: str) -> Iterator[Cluster]:
+    with cluster_in(directory, "--successors", "2", *options) as cluster:
+        first = cluster.found(names[0])
+        cluster.join(list(names[1:]), [first])
+        cluster.wait_ideal(60)
+        yield cluster
+
+
+def make(client: Client, topic: str, replication: int) -> None:
+    client.create_topic(topic, replication=replication, timeout=SECONDS)
+
+
+def survive_a_relay_and_the_leader(
+    cluster: Cluster, crowd: Crowd, consumers: int, most: float
+) -> None:
+    """Kill a relay, start it again, kill the leader: everybody gets every offset once."""
+    size, at = len(cluster.all), next(iter(cluster.all.values()))
+    publishing = Publishing(url_of(cluster), "t")
+    began = time.monotonic()
+    wait_for(
+        lambda: is_spread(tree_at(at, "t"), consumers, size, most), SPREAD_SECONDS_MAX + SECONDS,
+        lambda: (tree_at(at, "t"), [each.error for each in crowd.consumers if each.error]),
+    )  # fmt: skip
+    tell(f"spread after {time.monotonic() - began:.1f} s")
+    relay = next(each for each in tree_at(at, "t") if not each.is_root and each.node != at.node)
+    dying = process_of(cluster, relay.node)
+    tell(f"{relay.consumers} consumers lose their relay")
+    crowd.mark()
+    dying.kill()
+    time.sleep(RESUMED_SECONDS_MAX + 3)
+    pauses = sorted(each.longest_pause for each in crowd.consumers)
+    tell(f"longest pauses after the relay's death: {pauses[-3:]}")
+    assert pauses[-1] <= RESUMED_SECONDS_MAX
+    cluster.restart(dying.name)
+    cluster.wait_ideal(60, at)
+    wait_for(
+        lambda: is_spread(tree_at(at, "t"), consumers, size, most), 60, lambda: tree_at(at, "t")
+    )
+    root = root_of(tree_at(at, "t"))
+    assert root is not None
+    crowd.mark()
+    process_of(cluster, root.node).kill()
+    time.sleep(RESUMED_SECONDS_MAX + 3)
+    pauses = sorted(each.longest_pause for each in crowd.consumers)
+    tell(f"longest pauses after the leader's death: {pauses[-3:]}")
+    ends = {0: publishing.stop()}
+    wait_for(
+        lambda: crowd.have_all(ends), 60,
+        lambda: (ends, [(each.name, each.count(), each.error) for each in crowd.consumers]),
+    )  # fmt: skip
+    crowd.stop()
+    crowd.check(ends)
+
+
+def test_a_relay_and_then_the_leader_die(tmp_path: Path) -> None:
+    with founded(tmp_path, "abcd", "--popular", "3") as cluster:
+        make(cluster["a"].client(), "t", 3)
+        crowd = Crowd([url_of(cluster)], "t", 12)
+        crowd.start()
+        survive_a_relay_and_the_leader(cluster, crowd, 12, 1.25 * 12 / 4 + 1)
+
+
+def test_the_crowd_goes_and_the_rest_come_back_to_the_leader(tmp_path: Path) -> None:
+    with founded(tmp_path, "abc", "--popular", "4") as cluster:
+        client = cluster["a"].client()
+        make(client, "t", 1)
+        publishing = Publishing(url_of(cluster), "t")
+        stay, go = Crowd([url_of(cluster)], "t", 2), Crowd([url_of(cluster)], "t", 10)
+        stay.start()
+        wait_for(lambda: all(each.count() for each in stay.consumers), SECONDS)
+        go.start()
+        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 12, 3, 6), SECONDS)
+        command = [*HOCKET, "ring", "--topic", "t", "--json", "--server", cluster["c"].url]
+        (tree,) = json.loads(subprocess.check_output(command, env=environment()))
+        assert (tree["topic"], tree["partition"]) == ("t", 0)
+        assert sum(each["consumers"] for each in tree["nodes"]) == 12
+        root = next(each for each in tree["nodes"] if each["node"] == tree["root"])
+        assert sorted(root["children"]) == sorted(
+            each["node"] for each in tree["nodes"] if each["parent"] == tree["root"]
+        )
+        stay.mark()
+        go.stop()
+        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 2, 1, 2), SECONDS)
+        (served,) = [each for each in tree_at(cluster["b"], "t") if each.consumers]
+        assert served.is_root
+        ends = {0: publishing.stop()}
+        wait_for(lambda: stay.have_all(ends), SECONDS)
+        pause = max(each.longest_pause for each in stay.consumers)
+        tell(f"the longest pause of those who came back: {pause:.2f} s")
+        assert pause < 2
+        stay.stop()
+        stay.check(ends)
+
+
+def test_who_is_fed_is_told_that_the_topic_is_gone(tmp_path: Path) -> None:
+    with founded(tmp_path, "ab", "--popular", "1") as cluster:
+        client = cluster["a"].client()
+        make(client, "t", 1)
+        crowd = Crowd([url_of(cluster)], "t", 4)
+        crowd.start()
+        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 4, 2, 3), SECONDS)
+        client.delete_topic("t", timeout=SECONDS)
+        wait_for(lambda: all(each.error for each in crowd.consumers), SECONDS)
+        assert {type(each.error).__name__ for each in crowd.consumers} == {"UnknownTopic"}
+        crowd.stop()
+
+
+@pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long: a thousand consumers")
+def test_a_thousand_consumers_survive_a_relay_and_the_leader(tmp_path: Path) -> None:
+    with founded(tmp_path, NAMES) as cluster:
+        make(cluster["a"].client(), "t", 3)
+        crowd = Crowd([url_of(cluster)], "t", 1000, per_client=20)
+        crowd.start()
+        survive_a_relay_and_the_leader(cluster, crowd, 1000, BALANCE_MAX * 1000 / 5)
+
+
+@pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long: ten nodes")
+def test_ten_nodes_with_two_children_each_are_a_tree_of_depth_three(tmp_path: Path) -> None:
+    names = "abcdefghij"
+    with founded(tmp_path, names, "--popular", "5", "--relay-children", "2") as cluster:
+        at = cluster["a"]
+        make(at.client(), "t", 1)
+        crowd = Crowd([url_of(cluster)], "t", 60, per_client=6)
+        crowd.start()
+        publishing = Publishing(url_of(cluster), "t")
+        wait_for(lambda: is_spread(tree_at(at, "t"), 60, 10, 9), 60, lambda: tree_at(at, "t"))
+
+        def depths() -> dict[str, int]:
+            parents = {each.node: each.parent for each in tree_at(at, "t")}
+            found = {}
+            for node in parents:
+                up, steps = node, count()
+                while parents.get(up) and next(steps) < 10:
+                    up = parents[up]
+                found[node] = next(steps)
+            return found
+
+        wait_for(lambda: max(depths().values(), default=0) >= 3, 60, lambda: tree_at(at, "t"))
+        time.sleep(5)
+        nodes = tree_at(at, "t")
+        root = root_of(nodes)
+        assert root is not None
+        assert len(root.children) <= 2
+        assert all(len(each.children) <= 2 for each in nodes)
+        inner = next(each for each in nodes if each.children and not each.is_root)
+        dying = process_of(cluster, inner.node)
+        crowd.mark()
+        dying.kill()
+        time.sleep(RESUMED_SECONDS_MAX + 3)
+        pauses = sorted(each.longest_pause for each in crowd.consumers)
+        tell(f"depths {sorted(depths().values())}, longest pauses {pauses[-3:]}")
+        assert pauses[-1] <= RESUMED_SECONDS_MAX
+        ends = {0: publishing.stop()}
+        wait_for(lambda: crowd.have_all(ends), 60)
+        crowd.stop()
+        crowd.check(ends)
