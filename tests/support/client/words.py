@@ -54,7 +54,10 @@ UNASKED = (
     frames.Deliver, frames.Lease, frames.PushAcked, frames.PushRefused, frames.Moved,
     frames.HandleEnded, frames.PartitionsChanged, frames.Goodbye, frames.Ping,
 )  # fmt: skip
-PACKED = {"offsets", "sequences", "partitions", "positions", "ranges", "held", "refused", "handed"}
+PACKED = {
+    "offsets", "sequences", "partitions", "positions", "ranges", "held", "refused", "handed",
+    "groups", "places",
+}  # fmt: skip
 HIDDEN = {"request", "features", "client", "token", "consumer"}
 # What goes without saying in OpenSubscription; an own index has no prefetch.
 USUAL = {"credit_bytes": [SubscriptionOptions().credit_bytes], "prefetch": [16, 0]}
@@ -349,6 +352,8 @@ class ClientWords(ConsumerWords):
         annotation = str(next(each.type for each in fields(kind) if each.name == name))
         if (name in PACKED and "bytes" in annotation.lower()) or "Packed" in annotation:
             return packed(int(number) for number in text.split(",") if number)
+        if name == "feeder":
+            return (NodeAddress(text, f"{text}:1"),)
         if annotation.startswith("tuple"):
             return ()
         if "int" in annotation:
