@@ -60,6 +60,13 @@ class Publishing:
         except BaseException as error:
             self.error = error
 
+    def __enter__(self) -> Publishing:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ending.set()
+        self._thread.join(90)
+
     def stop(self) -> int:
         """How many there are."""
         self._ending.set()
@@ -113,12 +120,18 @@ def survive_a_relay_and_the_leader(
     cluster: Cluster, crowd: Crowd, consumers: int, most: float
 ) -> None:
     """Kill a relay, start it again, kill the leader: everybody gets every offset once."""
+    with Publishing(url_of(cluster), "t") as publishing:
+        kill_in_turn(cluster, crowd, publishing, consumers, most)
+
+
+def kill_in_turn(
+    cluster: Cluster, crowd: Crowd, publishing: Publishing, consumers: int, most: float
+) -> None:
     size, at = len(cluster.all), next(iter(cluster.all.values()))
-    publishing = Publishing(url_of(cluster), "t")
     began = time.monotonic()
     wait_for(
         lambda: is_spread(tree_at(at, "t"), consumers, size, most), SPREAD_SECONDS_MAX + SECONDS,
-        lambda: (tree_at(at, "t"), [each.error for each in crowd.consumers if each.error]),
+        lambda: (tree_at(at, "t"), crowd.state()),
     )  # fmt: skip
     tell(f"spread after {time.monotonic() - began:.1f} s")
     relay = next(each for each in tree_at(at, "t") if not each.is_root and each.node != at.node)
@@ -145,111 +158,117 @@ def survive_a_relay_and_the_leader(
     ends = {0: publishing.stop()}
     wait_for(
         lambda: crowd.have_all(ends), 60,
-        lambda: (ends, [(each.name, each.count(), each.error) for each in crowd.consumers]),
+        lambda: (ends, crowd.state()),
     )  # fmt: skip
-    crowd.stop()
     crowd.check(ends)
 
 
 def test_a_relay_and_then_the_leader_die(tmp_path: Path) -> None:
     with founded(tmp_path, "abcd", "--popular", "3") as cluster:
         make(cluster["a"].client(), "t", 3)
-        crowd = Crowd([url_of(cluster)], "t", 12)
-        crowd.start()
-        survive_a_relay_and_the_leader(cluster, crowd, 12, 1.25 * 12 / 4 + 1)
+        with Crowd(url_of(cluster), "t", 12) as crowd:
+            survive_a_relay_and_the_leader(cluster, crowd, 12, 1.25 * 12 / 4 + 1)
 
 
 def test_the_crowd_goes_and_the_rest_come_back_to_the_leader(tmp_path: Path) -> None:
     with founded(tmp_path, "abc", "--popular", "4") as cluster:
-        client = cluster["a"].client()
-        make(client, "t", 1)
-        publishing = Publishing(url_of(cluster), "t")
-        stay, go = Crowd([url_of(cluster)], "t", 2), Crowd([url_of(cluster)], "t", 10)
-        stay.start()
-        wait_for(lambda: all(each.count() for each in stay.consumers), SECONDS)
-        go.start()
-        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 12, 3, 6), SECONDS)
-        command = [*HOCKET, "ring", "--topic", "t", "--json", "--server", cluster["c"].url]
-        (tree,) = json.loads(subprocess.check_output(command, env=environment()))
-        assert (tree["topic"], tree["partition"]) == ("t", 0)
-        assert sum(each["consumers"] for each in tree["nodes"]) == 12
-        root = next(each for each in tree["nodes"] if each["node"] == tree["root"])
-        assert sorted(root["children"]) == sorted(
-            each["node"] for each in tree["nodes"] if each["parent"] == tree["root"]
-        )
-        stay.mark()
-        go.stop()
-        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 2, 1, 2), SECONDS)
-        (served,) = [each for each in tree_at(cluster["b"], "t") if each.consumers]
-        assert served.is_root
-        ends = {0: publishing.stop()}
-        wait_for(lambda: stay.have_all(ends), SECONDS)
+        make(cluster["a"].client(), "t", 1)
+        url, at = url_of(cluster), cluster["b"]
+        with Publishing(url, "t") as publishing, Crowd(url, "t", 2, name="stays") as stay:
+            wait_for(lambda: all(each.count() for each in stay.consumers), SECONDS, stay.state)
+            with Crowd(url, "t", 10, name="goes") as go:
+                wait_for(
+                    lambda: is_spread(tree_at(at, "t"), 12, 3, 6), SECONDS,
+                    lambda: (tree_at(at, "t"), go.state()),
+                )  # fmt: skip
+                check_what_is_shown(cluster["c"], 12)
+                stay.mark()
+            wait_for(
+                lambda: is_spread(tree_at(at, "t"), 2, 1, 2), SECONDS,
+                lambda: (tree_at(at, "t"), stay.state()),
+            )  # fmt: skip
+            (served,) = [each for each in tree_at(at, "t") if each.consumers]
+            assert served.is_root
+            ends = {0: publishing.stop()}
+            wait_for(lambda: stay.have_all(ends), SECONDS, stay.state)
+            stay.check(ends)
         pause = max(each.longest_pause for each in stay.consumers)
         tell(f"the longest pause of those who came back: {pause:.2f} s")
         assert pause < 2
-        stay.stop()
-        stay.check(ends)
+
+
+def check_what_is_shown(process: Process, consumers: int) -> None:
+    command = [*HOCKET, "ring", "--topic", "t", "--json", "--server", process.url]
+    (tree,) = json.loads(subprocess.check_output(command, env=environment()))
+    assert (tree["topic"], tree["partition"]) == ("t", 0)
+    assert sum(each["consumers"] for each in tree["nodes"]) == consumers
+    root = next(each for each in tree["nodes"] if each["node"] == tree["root"])
+    assert sorted(root["children"]) == sorted(
+        each["node"] for each in tree["nodes"] if each["parent"] == tree["root"]
+    )
 
 
 def test_who_is_fed_is_told_that_the_topic_is_gone(tmp_path: Path) -> None:
     with founded(tmp_path, "ab", "--popular", "1") as cluster:
         client = cluster["a"].client()
         make(client, "t", 1)
-        crowd = Crowd([url_of(cluster)], "t", 4)
-        crowd.start()
-        wait_for(lambda: is_spread(tree_at(cluster["b"], "t"), 4, 2, 3), SECONDS)
-        client.delete_topic("t", timeout=SECONDS)
-        wait_for(lambda: all(each.error for each in crowd.consumers), SECONDS)
+        with Crowd(url_of(cluster), "t", 4) as crowd:
+            at = cluster["b"]
+            wait_for(lambda: is_spread(tree_at(at, "t"), 4, 2, 3), SECONDS, crowd.state)
+            client.delete_topic("t", timeout=SECONDS)
+            wait_for(lambda: all(each.error for each in crowd.consumers), SECONDS, crowd.state)
         assert {type(each.error).__name__ for each in crowd.consumers} == {"UnknownTopic"}
-        crowd.stop()
 
 
 @pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long: a thousand consumers")
 def test_a_thousand_consumers_survive_a_relay_and_the_leader(tmp_path: Path) -> None:
     with founded(tmp_path, NAMES) as cluster:
         make(cluster["a"].client(), "t", 3)
-        crowd = Crowd([url_of(cluster)], "t", 1000, per_client=20)
-        crowd.start()
-        survive_a_relay_and_the_leader(cluster, crowd, 1000, BALANCE_MAX * 1000 / 5)
+        with Crowd(url_of(cluster), "t", 1000, per_client=20) as crowd:
+            survive_a_relay_and_the_leader(cluster, crowd, 1000, BALANCE_MAX * 1000 / 5)
 
 
 @pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long: ten nodes")
 def test_ten_nodes_with_two_children_each_are_a_tree_of_depth_three(tmp_path: Path) -> None:
     names = "abcdefghij"
     with founded(tmp_path, names, "--popular", "5", "--relay-children", "2") as cluster:
-        at = cluster["a"]
-        make(at.client(), "t", 1)
-        crowd = Crowd([url_of(cluster)], "t", 60, per_client=6)
-        crowd.start()
-        publishing = Publishing(url_of(cluster), "t")
-        wait_for(lambda: is_spread(tree_at(at, "t"), 60, 10, 9), 60, lambda: tree_at(at, "t"))
+        make(cluster["a"].client(), "t", 1)
+        with (
+            Crowd(url_of(cluster), "t", 60, per_client=6) as crowd,
+            Publishing(url_of(cluster), "t") as publishing,
+        ):
+            look_at_a_deep_tree(cluster, crowd, publishing)
 
-        def depths() -> dict[str, int]:
-            parents = {each.node: each.parent for each in tree_at(at, "t")}
-            found = {}
-            for node in parents:
-                up, steps = node, count()
-                while parents.get(up) and next(steps) < 10:
-                    up = parents[up]
-                found[node] = next(steps)
-            return found
 
-        wait_for(lambda: max(depths().values(), default=0) >= 3, 60, lambda: tree_at(at, "t"))
-        time.sleep(5)
-        nodes = tree_at(at, "t")
-        root = root_of(nodes)
-        assert root is not None
-        assert len(root.children) <= 2
-        assert all(len(each.children) <= 2 for each in nodes)
-        inner = next(each for each in nodes if each.children and not each.is_root)
-        dying = process_of(cluster, inner.node)
-        crowd.mark()
-        dying.kill()
-        time.sleep(RESUMED_SECONDS_MAX + 3)
-        pauses = sorted(each.longest_pause for each in crowd.consumers)
-        tell(f"depths {sorted(depths().values())}, longest pauses {pauses[-3:]}")
-        assert pauses[-1] <= RESUMED_SECONDS_MAX
-        ends = {0: publishing.stop()}
-        wait_for(lambda: crowd.have_all(ends), 60)
-        crowd.stop()
-        crowd.check(ends)
+def look_at_a_deep_tree(cluster: Cluster, crowd: Crowd, publishing: Publishing) -> None:
+    at = cluster["a"]
+    wait_for(lambda: is_spread(tree_at(at, "t"), 60, 10, 9), 60, lambda: tree_at(at, "t"))
+
+    def depths() -> dict[str, int]:
+        parents = {each.node: each.parent for each in tree_at(at, "t")}
+        found = {}
+        for node in parents:
+            up, steps = node, count()
+            while parents.get(up) and next(steps) < 10:
+                up = parents[up]
+            found[node] = next(steps)
+        return found
+
+    wait_for(lambda: max(depths().values(), default=0) >= 3, 60, lambda: tree_at(at, "t"))
+    time.sleep(5)
+    nodes = tree_at(at, "t")
+    root = root_of(nodes)
+    assert root is not None
+    assert len(root.children) <= 2
+    assert all(len(each.children) <= 2 for each in nodes)
+    inner = next(each for each in nodes if each.children and not each.is_root)
+    dying = process_of(cluster, inner.node)
+    crowd.mark()
+    dying.kill()
+    time.sleep(RESUMED_SECONDS_MAX + 3)
+    pauses = sorted(each.longest_pause for each in crowd.consumers)
+    tell(f"depths {sorted(depths().values())}, longest pauses {pauses[-3:]}")
+    assert pauses[-1] <= RESUMED_SECONDS_MAX
+    ends = {0: publishing.stop()}
+    wait_for(lambda: crowd.have_all(ends), 60)
+    crowd.check(ends)

@@ -34,9 +34,11 @@ class Consumer:
 class Crowd:
     """`count` consumers, `per_client` on each client; every second one has an index."""
 
-    def __init__(self, urls: list[str], topic: str, count: int, *, per_client: int = 1) -> None:
-        self.consumers = [Consumer(f"c{number}", number % 2 == 0) for number in range(count)]
-        self._urls = urls
+    def __init__(
+        self, url: str, topic: str, count: int, *, per_client: int = 1, name: str = "c"
+    ) -> None:
+        self.consumers = [Consumer(f"{name}{number}", number % 2 == 0) for number in range(count)]
+        self._url = url
         self._topic = topic
         self._per_client = per_client
         self._loop = asyncio.new_event_loop()
@@ -44,8 +46,12 @@ class Crowd:
         self._ending = asyncio.Event()
         self._thread = Thread(target=self._run, daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Crowd:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -57,11 +63,10 @@ class Crowd:
             self.consumers[at : at + self._per_client]
             for at in range(0, len(self.consumers), self._per_client)
         ]
-        await asyncio.gather(*(self._client(n, group) for n, group in enumerate(groups)))
+        await asyncio.gather(*map(self._client, groups))
 
-    async def _client(self, number: int, group: list[Consumer]) -> None:
-        url = self._urls[number % len(self._urls)]
-        async with hocket.aio.connect(url) as client:
+    async def _client(self, group: list[Consumer]) -> None:
+        async with hocket.aio.connect(self._url) as client:
             reading = [asyncio.ensure_future(self._read(client, each)) for each in group]
             await self._ending.wait()
             for task in reading:
@@ -82,8 +87,9 @@ class Crowd:
             consumer.error = error
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._ending.set)
-        self._thread.join(60)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(60)
         assert not self._thread.is_alive()
 
     # --- what they got ---------------------------------------------------------------------------
@@ -93,6 +99,9 @@ class Crowd:
         now = monotonic()
         for each in self.consumers:
             each.longest_pause, each.last_at = 0.0, now
+
+    def state(self) -> list[tuple[str, int, BaseException | None]]:
+        return [(each.name, each.count(), each.error) for each in self.consumers]
 
     def have_all(self, ends: dict[int, int]) -> bool:
         return all(
