@@ -510,3 +510,23 @@ def test_a_late_answer_with_what_comes_next_is_taken():
     script, _ = play(*ATTACHED, "tick 2")
     assert script.carry_out("late o fetched 0..4 end=4")[0] == "deliver 1 0..4, end 4"
     assert script.relay.recent.end == 4
+
+
+def test_a_node_with_too_much_in_memory_lets_the_oldest_go():
+    script, _ = play(*ATTACHED)
+    core = script.relay
+    pieces = tuple(messages.Piece(at, at + 1, bytes(100)) for at in range(4))
+    core.recent.add(pieces)
+    assert core.step(events.Shrink(250)) == []
+    assert (core.recent.start, core.recent.bytes) == (2, 200)
+    core.step(events.Shrink(0))
+    assert (core.recent.start, core.recent.bytes) == (3, 100)
+
+
+def test_bytes_are_counted_by_who_gets_them():
+    script, _ = play(*ATTACHED, "consume 2 0", "hear b attach 1 redirects=1")
+    script.carry_out("hear b fetch 2 0 credit=1000")
+    script.carry_out("hear o fetched 0..2 2..4 end=4")
+    assert script.relay.consumers.given_bytes == 2 * 20
+    (child,) = script.relay.children
+    assert script.relay.sent_bytes == child.sent_bytes == 20

@@ -442,3 +442,35 @@ def test_a_consumer_that_closes_the_node_is_the_last_to_be_served():
     world.publish()
     world.run(1)
     assert len(got) == 1
+
+
+def test_the_memory_of_all_relays_of_a_node_is_bounded():
+    world = World(2, RelaySettings(window_bytes=10_000, node_bytes=1_500))
+    world.own("node-0")
+    here, there = Reader(world, "node-1"), Reader(world, "node-0")
+    for _ in range(40):
+        world.publish()
+        world.run(0.1)
+    for relays in world.relays.values():
+        held = sum(core.recent.bytes for core in relays.cores.values())
+        assert relays.held_bytes == held
+        assert 0 < held <= 1_500
+    late = Reader(world, "node-1")  # what is gone from memory comes from the owner's log
+    world.run(3)
+    for reader in (here, there, late):
+        assert reader.got == list(range(0, 80, 2))
+    for reader in (here, late):
+        reader.relays.stop(reader.number)
+    world.run(10)
+    assert world.relays["node-1"].held_bytes == 0
+
+
+def test_one_batch_of_each_partition_is_kept_however_large():
+    world = World(2, RelaySettings(window_bytes=10_000, node_bytes=50))
+    world.own("node-0")
+    reader = Reader(world, "node-1")
+    for _ in range(5):
+        world.publish()
+        world.run(0.1)
+    assert world.relays["node-1"].held_bytes == 100
+    assert reader.got == [0, 2, 4, 6, 8]

@@ -90,6 +90,13 @@ class Renewed:
 
 
 @dataclass(slots=True)
+class Shrink:
+    """This node has too many batches in memory: keep so many bytes of this partition's."""
+
+    bytes: int
+
+
+@dataclass(slots=True)
 class LogRead:
     """At the owner: the answer to ReadLog. Without pieces: the log cannot be read just now."""
 
@@ -111,7 +118,7 @@ class Stalled:
 
 Event = (
     Consume | Credit | StopConsuming | Heard | Due | RouteIs | NoRoute | Owning | Advanced | LogRead
-    | Disowned | Renewed | Died | Stalled
+    | Disowned | Renewed | Died | Stalled | Shrink
 )  # fmt: skip
 
 # --- effects; Arm and Disarm are those of the ring ----------------------------------------------

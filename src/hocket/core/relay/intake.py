@@ -191,6 +191,9 @@ class Intake:
         if self._recent.is_empty:
             self._recent.reset(offset)
 
+    def shrink(self, bytes_max: int) -> None:
+        self._recent.shrink(bytes_max)
+
     def forget(self) -> None:
         """At the owner: nobody is there to read the recent batches."""
         self._recent.reset(self._committed.end)

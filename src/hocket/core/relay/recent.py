@@ -60,7 +60,11 @@ class RecentBatches:
         self._pieces.extend(pieces)
         self.end = pieces[-1].end
         self.bytes += size_of(pieces)
-        while self.bytes > self._bytes_max and len(self) > 1:
+        self.shrink(self._bytes_max)
+
+    def shrink(self, bytes_max: int) -> None:
+        """Let the oldest go until no more than so many bytes are left, or one piece."""
+        while self.bytes > bytes_max and len(self) > 1:
             dropped = self._pieces[self._first]
             self.bytes -= len(dropped.data)
             self._first += 1

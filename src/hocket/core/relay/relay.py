@@ -191,6 +191,10 @@ class Relay:
         self.consumers.drop(event.consumer)
         return False
 
+    def _shrink(self, event: events.Shrink) -> Turn:
+        self._intake.shrink(event.bytes)
+        return False
+
     # --- ownership --------------------------------------------------------------------------------
 
     def _owning(self, event: events.Owning) -> Turn:
@@ -346,6 +350,7 @@ class Relay:
         events.LogRead: _log_read,
         events.Died: _died,
         events.Stalled: _stalled,
+        events.Shrink: _shrink,
     }
     _listeners: ClassVar[dict[type, Callable[[Relay, Contact, Any], Turn]]] = {
         messages.Attach: _heard_attach,

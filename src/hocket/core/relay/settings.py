@@ -19,6 +19,7 @@ class RelaySettings:
 
     children_max: int = 16  # k: the tree's depth is about log_k of the nodes that take part
     window_bytes: int = 64 << 20  # of the recent batches in memory; one batch is kept in any case
+    node_bytes: int = 256 << 20  # the same of all partitions of a node together
     fetch_bytes: int = 1 << 20  # the credit of one fetch
     wait_us: int = SECOND  # how long an answer may wait for data
     silent_us: int = 3 * SECOND  # after the wait; then the parent counts as dead

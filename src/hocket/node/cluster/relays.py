@@ -71,6 +71,7 @@ class _TimedCore:
 
     core: Relay
     armed: dict[events.Timer, Cancellable] = field(default_factory=dict)
+    held_bytes: int = 0  # of its recent batches, when that was last looked at
 
 
 class Relays:
@@ -110,6 +111,7 @@ class Relays:
             find=find,
             next_request=self._next_request,
         )
+        self.held_bytes = 0  # of the recent batches of all cores
         self._events: deque[tuple[PartitionId, events.Event]] = deque()
         self._busy = False
         self._soon: Cancellable | None = None  # a timer: events are worked off then at the latest
@@ -237,10 +239,25 @@ class Relays:
                 return  # the core that the event is for is gone
             timed = self._begin(partition_id)
         carry_out = self._effects
-        for effect in timed.core.step(event):
+        effects = timed.core.step(event)
+        self._count_bytes(timed)
+        for effect in effects:
             carry_out[type(effect)](self, timed, effect)
             if self._closed:
                 return
+
+    def _count_bytes(self, timed: _TimedCore) -> None:
+        """The core may have more in memory, or less. If all of them have too much, the one that has
+        the most gives up half: whoever wants that takes it from the owner's log."""
+        self.held_bytes += timed.core.recent.bytes - timed.held_bytes
+        timed.held_bytes = timed.core.recent.bytes
+        while self.held_bytes > self._settings.node_bytes:
+            most = max(self._timed.values(), key=lambda each: each.held_bytes)
+            most.core.step(events.Shrink(most.held_bytes // 2))
+            if most.core.recent.bytes == most.held_bytes:
+                return  # one batch each: there is no less
+            self.held_bytes += most.core.recent.bytes - most.held_bytes
+            most.held_bytes = most.core.recent.bytes
 
     def _begin(self, partition_id: PartitionId) -> _TimedCore:
         core = Relay(self._me(), partition_id, self._settings, last_request=self._last_request)
@@ -250,6 +267,7 @@ class Relays:
 
     def _idle(self, timed: _TimedCore, _effect: events.Idle) -> None:
         self._cancel(timed)
+        self.held_bytes -= timed.held_bytes
         partition_id = timed.core.partition_id
         # Other cores may have counted further meanwhile: new cores go on from the highest number.
         self._last_request = max(self._last_request, timed.core.last_request)
