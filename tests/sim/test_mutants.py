@@ -92,6 +92,9 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_acks_in_the_log": ((FOR_GOOD,), (0, 1)),
     "skip_a_message_when_opened_again": ((IN_ORDER,), (0,)),
     "hang_up_when_shown_the_way": ((MENDS,), (0, 1, 4, 5)),
+    "begin_a_feed_too_far": ((RAISES, IN_ORDER), (0, 1)),
+    "stay_when_the_feeder_is_lost": ((RIGHT, IN_ORDER), (0, 1)),
+    "forget_to_stop_a_feed": (("who_is_not_needed_is_forgotten",), (0, 1)),
     "count_what_is_not_on_the_own_disk": ((MAJORITY,), (6, 7)),
     "accept_before_it_is_durable": ((MAJORITY,), (6, 7)),
     "vote_before_it_is_durable": ((KEPT,), (6, 7)),
@@ -167,7 +170,15 @@ _SHARING = {
     **_DAMAGE, "faults": ("leader_crash", "leader_stall", "leader_cut", "crash"), "subscribers": 1,
     "workers": 3,
 }  # fmt: skip
+# In these every subscriber is fed by another node than the leader, and nodes crash.
+_FEEDS = {
+    **_DAMAGE, "temper": "calm", "guarded": True, "faults": ("crash",), "popular": 0,
+    "replicas": (), "holders": 0, "nodes": 5, "nodes_max": 5, "publishers": 0, "producers": 1,
+}  # fmt: skip
 WORLDS = {
+    "begin_a_feed_too_far": _FEEDS,
+    "stay_when_the_feeder_is_lost": _FEEDS,
+    "forget_to_stop_a_feed": _FEEDS,
     "do_a_request_twice": _SNAPSHOTS,
     "vote_with_a_damaged_log": _DAMAGE,
     "go_on_behind_a_hole": _DAMAGE,

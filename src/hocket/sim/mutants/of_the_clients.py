@@ -10,6 +10,8 @@ from hocket.core.partition.cursors import Cursor, Cursors
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ranges import Range
 from hocket.errors import HocketError, NoConnection
+from hocket.node.running.feeds import Feeds
+from hocket.node.running.sessions import Address
 from hocket.sim.mutants.mutant import Replacements, mutant
 
 
@@ -66,9 +68,44 @@ def hang_up_when_shown_the_way() -> Replacements:
     return [(Session, "redirect", hang_up)]
 
 
+@mutant(seeds=20)
+def begin_a_feed_too_far() -> Replacements:
+    """A subscription that is fed at another node misses a message where the feed begins."""
+    feed_places = SubscriptionCore.feed_places
+
+    def too_far(core: SubscriptionCore) -> tuple[list[tuple[int, int]], int]:
+        places, credit = feed_places(core)
+        return [(number, offset + 1) for number, offset in places], credit
+
+    return [(SubscriptionCore, "feed_places", too_far)]
+
+
+@mutant(seeds=20)
+def stay_when_the_feeder_is_lost() -> Replacements:
+    """Who loses the node that feeds it waits for it, and does not ask the leader."""
+
+    def stay(core: SubscriptionCore, _node: str, *, lost: bool) -> None:  # noqa: ARG001
+        core._feed = None
+
+    return [(SubscriptionCore, "feed_is_over", stay)]
+
+
+@mutant(seeds=20)
+def forget_to_stop_a_feed() -> Replacements:
+    """A feed that is closed goes on at the relays."""
+
+    def forget(feeds: Feeds, address: Address) -> None:
+        feeds._open.pop(address, None)
+
+    return [(Feeds, "close", forget)]
+
+
 OF_THE_CLIENTS = (
     forget_a_commit,
     forget_acks_in_the_log,
     skip_a_message_when_opened_again,
     hang_up_when_shown_the_way,
+    begin_a_feed_too_far,
+    stay_when_the_feeder_is_lost,
+    forget_to_stop_a_feed,
 )
