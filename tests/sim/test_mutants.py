@@ -93,7 +93,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "skip_a_message_when_opened_again": ((IN_ORDER,), (0,)),
     "hang_up_when_shown_the_way": ((MENDS,), (0, 1, 4, 5)),
     "begin_a_feed_too_far": ((RAISES, IN_ORDER), (0, 1)),
-    "stay_when_the_feeder_is_lost": ((RIGHT, IN_ORDER), (0, 1)),
+    "stay_when_the_feeder_is_lost": ((RIGHT, IN_ORDER), (1, 2)),
     "forget_to_stop_a_feed": (("who_is_not_needed_is_forgotten",), (0, 1)),
     "count_what_is_not_on_the_own_disk": ((MAJORITY,), (6, 7)),
     "accept_before_it_is_durable": ((MAJORITY,), (6, 7)),
@@ -208,7 +208,7 @@ def test_every_mutant_has_a_seed_here_and_says_what_is_wrong():
 BY_DEFAULT = (
     "adopt_a_pointer_that_has_not_answered", "trust_an_older_incarnation", "accept_a_gap",
     "accept_before_it_is_durable", "forget_stages_in_snapshots",
-    "lease_a_key_that_another_one_has",
+    "lease_a_key_that_another_one_has", "begin_a_feed_too_far", "forget_to_stop_a_feed",
 )  # fmt: skip
 
 

@@ -111,9 +111,8 @@ class Crowd:
         return found
 
     def _able(self, nodes: Sequence[Contact]) -> list[Placeable]:
-        """The nodes that serve consumers: those with any capacity, if there are any."""
-        able = [each for each in nodes if each.capacity > 0] or list(nodes)
-        return [Placeable(each, self.at.get(each.node, 0), max(1, each.capacity)) for each in able]
+        """All nodes serve consumers. A gateway, which takes no partitions, is there for clients."""
+        return [Placeable(each, self.at.get(each.node, 0), max(1, each.capacity)) for each in nodes]
 
     def _mean(self, able: Sequence[Placeable]) -> float:
         return len(self) / sum(each.capacity for each in able) if able else 0.0
