@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -66,6 +66,7 @@ from hocket.node.requests import alone
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.auditing import Auditors, ReadingAudit
 from hocket.node.requests.consuming import Consuming
+from hocket.node.requests.feeding import Feeding
 from hocket.node.requests.handing_on import CHANGES, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
 from hocket.node.requests.operations import Operations
@@ -78,7 +79,6 @@ from hocket.node.requests.topics import Others as Describers, Topics
 from hocket.node.requests.transacting import Transacting
 from hocket.node.requests.trimming import Trimming
 from hocket.node.running.committed_log import CommittedLog
-from hocket.node.running.feeds import Relaying
 from hocket.node.running.own_requests import HANDED_ON
 from hocket.node.running.partitions import Hosted, Reaction, Watcher
 from hocket.node.running.traffic import Holdings, Traffic
@@ -135,6 +135,7 @@ class Node:
         self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
+        self.feeding = Feeding(wiring)
         self._decider_copies = DeciderCopies(wiring)
         self._decider_copies.on_committed = self.transactions.durable
         self._decider_copies.on_served = self.transactions.served
@@ -291,10 +292,8 @@ class Node:
         self._topics.others = others
 
     def replicate_by(self, replicas: Replicas, office: Office, term_min: int = 0) -> None:
-        """Have the copies of what other nodes keep, too, speak with those.
-
-        `office` is told when this node begins and ceases to be the root.
-        """
+        """Have the copies of what other nodes keep, too, speak with those. `office` is told when
+        this node begins and ceases to be the root."""
         self.group0.office = office
         self._wiring.partitions.lacks_room = replicas.full_disk.lacks_room
         self._copies.replicate_by(replicas)
@@ -316,21 +315,6 @@ class Node:
     def talk_by(self, others: Others) -> None:
         """Have these carry what this node has to say to others."""
         self.transactions.others = self.storing.others = others
-
-    def feed_by(self, relays: Relaying, nodes: Callable[[], Sequence[Contact]]) -> None:
-        """Have these relays serve the consumers of popular partitions, at all of these nodes."""
-        self._wiring.feeds.relays = relays
-        self._wiring.crowds.nodes = nodes
-
-    def unfeed(self, group: int) -> None:
-        """This partition, which cannot be read, is not handed on to others any more."""
-        self._wiring.deliveries.unfeed(group)
-
-    def served(self, group: int) -> tuple[int, int] | None:
-        """Of a partition that this node leads: how many consumers with an own index, or none, it
-        serves itself, and how many bytes they were given."""
-        hosted = self._wiring.partitions.get(group)
-        return None if hosted is None else (len(hosted.subscribers), hosted.given_bytes)
 
     def place_by(self, place: Place) -> None:
         """Have this say where new partitions are to be; without it, they are here."""
@@ -422,8 +406,7 @@ class Node:
         self.transactions.tick(now_us)
         self.storing.tick(now_us)
         self._wiring.shares.tick()
-        self._wiring.deliveries.end_misplaced(now_us)
-        self._wiring.feeds.tick(now_us)
+        self.feeding.tick(now_us)
         self._dead_letters.tick()
         self._delays.tick(now_us)
         self._wiring.log.tick()

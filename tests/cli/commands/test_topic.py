@@ -9,7 +9,7 @@ import pytest
 from hocket import connect
 from hocket.cli.commands import topic as topic_commands
 from hocket.cli.server_options import Server
-from hocket.errors import NotHere
+from hocket.errors import NotEnoughNodes, NotHere
 from hocket.model import PartitionDescription, ReplicaState, TopicConfig, TopicDescription
 from tests.support.cli import Hocket, fails
 from tests.support.threads import until
@@ -156,6 +156,9 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
         def topics(self, **_: object) -> list[str]:
             return ["t"]
 
+        def tree(self, *_: object, **__: object) -> None:
+            raise NotEnoughNodes("it is alone")
+
         def describe(self, *_: object, **__: object) -> TopicDescription:
             return topic
 
@@ -209,6 +212,9 @@ def test_a_copy_that_is_behind_is_shown(monkeypatch: pytest.MonkeyPatch):
         def __exit__(self, *_: object) -> None: ...
         def topics(self, **_: object) -> list[str]:
             return ["t"]
+
+        def tree(self, *_: object, **__: object) -> None:
+            raise NotEnoughNodes("it is alone")
 
         def describe(self, *_: object, **__: object) -> TopicDescription:
             return replace(topic, partitions=(whole, less))

@@ -89,7 +89,7 @@ class ClusterNode:
         )
         self._founds = False  # it is the first node, and begins the ring as soon as it leads
         self._committed = self.node.committed_log()
-        self._committed.on_damage = self.node.unfeed
+        self._committed.on_damage = self.node.feeding.stop
         self.relays = Relays(
             me=lambda: self.ring.core.me,
             clock=clock,
@@ -100,7 +100,7 @@ class ClusterNode:
             settings=relay or RelaySettings(children_max=settings.relay_children),
             log=self._committed,
         )
-        self.node.feed_by(self.relays, self._living)
+        self.node.feeding.by(self.relays, self._living)
         self.inspecting = Inspecting(
             self.ring, settings.name or member.node, timers=timers, links=links
         )

@@ -96,7 +96,7 @@ class Trees:
     def _own(self, topic: str, groups: list[int]) -> Iterator[TreeNode]:
         """The places of this node in the trees of these partitions."""
         for number, group in enumerate(groups):
-            served = self._node.served(group)  # directly, as their leader
+            served = self._node.feeding.served(group)  # directly, as their leader
             core = self._relays.cores.get(PartitionId(topic, number, group))
             if core is None and served is None:
                 continue
