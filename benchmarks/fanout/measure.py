@@ -79,11 +79,11 @@ def measure(served: Served, load: Load, directory: Path) -> dict[str, float]:
         if crowd is not None:
             crowd.go()
             crowd.is_ready()
-        cpu, egress = sum(map(cpu_seconds, served.processes)), bytes_sent(owner)
+        cpu, before = sum(map(cpu_seconds, served.processes)), bytes_sent(owner, served.processes)
         producer.go()
         workers = [producer.result(), looking.result()]
         counted = crowd.result() if crowd is not None else {"least": 1.0, "cpu": 0.0}
-        egress = bytes_sent(owner) - egress
+        sent = bytes_sent(owner, served.processes)
         cpu = sum(map(cpu_seconds, served.processes)) - cpu
         for each in filter(None, (looking, crowd)):
             each.go()
@@ -94,7 +94,8 @@ def measure(served: Served, load: Load, directory: Path) -> dict[str, float]:
     return {
         "p50": percentile(found, 50) * 1e3,
         "p99": percentile(found, 99) * 1e3,
-        "egress": egress / load.seconds / 1024,
+        "egress": (sent.in_all - before.in_all) / load.seconds / 1024,
+        "links": (sent.to_servers - before.to_servers) / load.seconds / 1024,
         "server cpu": cpu / load.seconds,
         "client cpu": sum(each["cpu"] for each in [*workers, counted]) / load.seconds,
         "least": counted["least"],
@@ -102,8 +103,29 @@ def measure(served: Served, load: Load, directory: Path) -> dict[str, float]:
     }
 
 
-def bytes_sent(process: int) -> int:
-    """What the kernel counts for all TCP connections that this process has now."""
+@dataclass(slots=True)
+class Sent:
+    """What the kernel counts for all TCP connections that a process has now, in bytes."""
+
+    in_all: int
+    to_servers: int  # to the other processes that serve the topic
+
+
+def bytes_sent(process: int, servers: Sequence[int]) -> Sent:
     told = subprocess.run(["ss", "-tinpHO"], check=True, capture_output=True, text=True).stdout
-    lines = (line for line in told.splitlines() if f"pid={process}," in line)
-    return sum(int(found[1]) for line in lines if (found := re.search(r"bytes_sent:(\d+)", line)))
+    found = [match for line in told.splitlines() if (match := _CONNECTION.match(line))]
+    owners = {match["local"]: int(match["process"]) for match in found}
+    sent = Sent(0, 0)
+    for match in found:
+        if int(match["process"]) == process:
+            count = int(match["sent"])
+            sent.in_all += count
+            if owners.get(match["peer"]) in servers:
+                sent.to_servers += count
+    return sent
+
+
+_CONNECTION = re.compile(
+    r"\S+ +\d+ +\d+ +(?P<local>\S+) +(?P<peer>\S+) +.*pid=(?P<process>\d+),.*"
+    r"bytes_sent:(?P<sent>\d+)"
+)

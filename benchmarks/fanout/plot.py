@@ -6,7 +6,11 @@ from pathlib import Path
 
 from benchmarks.fanout.rows import Crowds
 
-PANELS = (("egress", "owner's egress, KiB/s"), ("p50", "p50, ms"), ("p99", "p99, ms"))
+PANELS = (
+    ("egress", "owner's egress, KiB/s"),
+    ("p50", "p50, ms"),
+    ("p99", "p99, ms"),
+)
 
 
 def draw(path: Path, crowds: Crowds) -> None:
