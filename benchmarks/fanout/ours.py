@@ -9,6 +9,8 @@ from typing import Any
 
 import hocket.aio
 from benchmarks.fanout.side import Consumers, Crowd
+from hocket.client.faces.aio.client import AsyncClient
+from hocket.client.faces.aio.subscription import AsyncSubscription
 
 OPENED_AT_ONCE = 50
 
@@ -45,7 +47,7 @@ class Hocket:
                 opened.append(await client.subscribe(topic, index=f"index-{number}"))
             consumers.ready()
 
-            async def read(messages: hocket.aio.AsyncSubscription[bytes]) -> None:
+            async def read(messages: AsyncSubscription[bytes]) -> None:
                 async for message in messages:
                     last = consumers.seen(message.value)
                     await message.ack()
@@ -56,7 +58,7 @@ class Hocket:
             await consumers.stay()
 
     async def crowd(self, address: str, topic: str, count: int) -> Crowd:
-        clients: list[hocket.aio.AsyncClient] = []
+        clients: list[AsyncClient] = []
         gate = asyncio.Semaphore(OPENED_AT_ONCE)
 
         async def come() -> None:
@@ -69,14 +71,14 @@ class Hocket:
         return Deaf(clients)
 
 
-def links_of(client: hocket.aio.AsyncClient) -> list[Any]:
+def links_of(client: AsyncClient) -> list[Any]:
     return list(client._engine.links)
 
 
 class Deaf(Crowd):
     """Clients that have opened their subscriptions as all clients do, and then read no frame."""
 
-    def __init__(self, clients: list[hocket.aio.AsyncClient]) -> None:
+    def __init__(self, clients: list[AsyncClient]) -> None:
         super().__init__([[] for _ in clients])
         self._clients = clients
         self._links: list[Any] = []

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
-from hocket.demo import local, spark, teamwork, topics
+from hocket.demo import crowd, local, spark, teamwork, topics
 from hocket.demo.outcome import Outcome
 from hocket.local import MixedQueueBroker, QueueBroker
 
@@ -39,6 +39,7 @@ SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
     ("3 topics", "shared index, dead letter", teamwork.shared_work),
     ("3 topics", "transactions", lambda _: teamwork.all_or_nothing()),
     ("3 topics", "access, revoked while open", teamwork.revoked),
+    ("3 topics", "five nodes, a popular topic", crowd.popular_topic),
     ("3 topics", "topic to Spark to topic", spark.topic_to_topic),
 ]
 

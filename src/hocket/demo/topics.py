@@ -97,9 +97,10 @@ def killed_under_load(progress: Callable[[float], None]) -> Outcome:
 
 
 @contextmanager
-def serving(data: str, listen: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(data: str, listen: str, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """`hocket serve` in a process of its own: its address, and the process."""
     command = [sys.executable, "-m", "hocket.cli", "serve", "--listen", listen, "--data", data]
+    command += options
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command,
