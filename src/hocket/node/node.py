@@ -15,7 +15,6 @@ whoever appended it. Three tables, built once, say who gets what.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -67,7 +66,7 @@ from hocket.node.requests.access import Guarding
 from hocket.node.requests.auditing import Auditors, ReadingAudit
 from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.feeding import Feeding
-from hocket.node.requests.handing_on import CHANGES, HandingOn, TakingOver
+from hocket.node.requests.handing_on import CHANGES, HandedOn, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.preferring import Preferring
@@ -359,7 +358,7 @@ class Node:
             nodes=self._other_nodes,
             caller=caller,
             access=self._access,
-            handed_on=_HandedOn(self.group0),
+            handed_on=HandedOn(self.group0),
         )
 
     def _other_nodes(self) -> tuple[NodeAddress, ...]:
@@ -543,7 +542,6 @@ class Node:
         wiring = self._wiring
         recovered = dict(wiring.log.recovered)
         wiring.log.recovered.clear()  # else the log would keep all of it in memory
-        now_us = wiring.clock.now_us()
         wiring.log.configure(metadata_core.GROUP, GroupSettings())
         self.group0.recover(recovered.pop(metadata_core.GROUP, None))
         recovery.recover_decisions(wiring, recovered.pop(DECISIONS, None))
@@ -558,19 +556,8 @@ class Node:
             if topic.name == DECIDERS:
                 unclaimed.recover_deciders(wiring, (topic.groups[each] for each in here), recovered)
                 continue
-            for number in here:
-                group = topic.groups[number]
-                known = recovered.pop(group, None)
-                hosted = wiring.partitions.host(
-                    topic.name, number, group, topic.config, known, now_us=now_us
-                )
+            for hosted in recovery.host(wiring, topic, here, recovered):
                 self._take_dying(hosted)
-            for number in here[: bisect_left(here, len(topic.waiting))]:
-                group, goal = topic.waiting[number], topic.groups[number]
-                known = recovered.pop(group, None)
-                wiring.partitions.host(
-                    topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
-                )
         unclaimed.keep(wiring, recovered)
 
     def _take_dying(self, hosted: Hosted) -> None:
@@ -583,16 +570,6 @@ class Node:
                 known = recovered.pop(topic.groups[number], None)
                 copies = self._decider_copies if topic.name == DECIDERS else self._copies
                 copies.host(topic, number, known)
-
-
-class _HandedOn:
-    """Which frames of clients go on to the root: it changes with who that is."""
-
-    def __init__(self, group0: Group0) -> None:
-        self._group0 = group0
-
-    def __contains__(self, kind: object) -> bool:
-        return not self._group0.leads and kind in CHANGES
 
 
 def _address(contact: Contact | None) -> str:

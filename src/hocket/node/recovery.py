@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 
+from hocket.core.metadata.catalogue import Topic
 from hocket.core.metadata.metadata import GROUP
 from hocket.log.model import RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.vital import accept_command
 from hocket.model import DECISIONS
 from hocket.node.running.deciders import replay
+from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
 
 log = logging.getLogger("hocket.node")
@@ -78,6 +81,30 @@ def recover_decisions(wiring: Wiring, own: RecoveredGroup | None) -> None:
                 "accepted: %s", "; ".join(map(str, own.damage)),
             )  # fmt: skip
     wiring.log.configure(DECISIONS, GroupSettings())
+
+
+def host(
+    wiring: Wiring, topic: Topic, numbers: list[int], recovered: dict[int, RecoveredGroup]
+) -> list[Hosted]:
+    """Host these partitions of the topic, in order, which this node alone keeps; returns them.
+
+    With each of them, the log in which its delayed messages wait.
+    """
+    now_us = wiring.clock.now_us()
+    found: list[Hosted] = []
+    for number in numbers:
+        group = topic.groups[number]
+        known = recovered.pop(group, None)
+        found.append(
+            wiring.partitions.host(topic.name, number, group, topic.config, known, now_us=now_us)
+        )
+    for number in numbers[: bisect_left(numbers, len(topic.waiting))]:
+        group, goal = topic.waiting[number], topic.groups[number]
+        known = recovered.pop(group, None)
+        wiring.partitions.host(
+            topic.name, number, group, topic.config, known, now_us=now_us, waits_for=goal
+        )
+    return found
 
 
 def tell(wiring: Wiring) -> None:

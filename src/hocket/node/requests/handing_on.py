@@ -51,6 +51,18 @@ CHANGES: frozenset[type] = frozenset(
         frames.DeleteRole, frames.AddGrant, frames.RemoveGrant, frames.SetCluster,
     }
 )  # fmt: skip
+
+
+class HandedOn:
+    """Which frames of clients go on to the root: it changes with who that is."""
+
+    def __init__(self, group0: Group0) -> None:
+        self._group0 = group0
+
+    def __contains__(self, kind: object) -> bool:
+        return not self._group0.leads and kind in CHANGES
+
+
 NOTHING = memoryview(b"")
 TEXT_MAX = 4000  # characters of an error that are sent to another node
 REFUSED_KEPT = 1_000  # refusals that are remembered, to be told again
