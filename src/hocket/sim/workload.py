@@ -18,7 +18,7 @@ from hocket.core.relay.messages import Piece
 from hocket.core.ring.circle import SIZE, position_of
 from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Located, NotLocated
-from hocket.model import DECIDERS_COUNT, DECISIONS, Mode, PartitionId
+from hocket.model import DEAD_LETTERS, DECIDERS_COUNT, DECISIONS, Mode, PartitionId
 from hocket.sim.administrator import Administrator
 from hocket.sim.client import RETRY_US, Client
 from hocket.sim.producers import Founder, Ledger, Logs, Producer, Publisher
@@ -28,6 +28,7 @@ from hocket.wire import batch as batches
 
 if TYPE_CHECKING:
     from hocket.node.replication.replica import Replica
+    from hocket.sim.copies_view import Story
     from hocket.sim.machine import Machine
     from hocket.sim.site import Site
 
@@ -297,10 +298,13 @@ class Workload:
             if story is None:
                 if machine in self.owners[partition_id]:
                     return False
-            elif machine.name in story.voters:
-                left = [each for each in story.voters if each in sound and each != machine.name]
-                if len(left) < story.majority:
-                    return False
+            elif not _is_kept(story, machine, sound):
+                return False
+        # What is behind a message of its key waits until that one is among the dead letters.
+        letters = {each.topic + DEAD_LETTERS for each in self.offices}
+        for story in site.copies.stories.values():
+            if story.topic in letters and not _is_kept(story, machine, sound):
+                return False
         return self._transactions_bear(machine, sound)
 
     def _transactions_bear(self, machine: Machine, sound: set[str]) -> bool:
@@ -482,3 +486,9 @@ class Workload:
 
 def _topic(number: int) -> str:
     return f"topic-{number}"
+
+
+def _is_kept(story: Story, machine: Machine, sound: set[str]) -> bool:
+    """Whether a majority of its copies is sound without the machine, or it has none."""
+    left = [each for each in story.voters if each in sound and each != machine.name]
+    return machine.name not in story.voters or len(left) >= story.majority
