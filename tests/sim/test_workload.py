@@ -1,6 +1,8 @@
-"""Producers of the simulator mend as real ones do; what no cluster may bring about, they do not."""
+"""Producers of the simulator mend as real ones do, and no more; and which machines may be lost."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +10,11 @@ from hocket import frames
 from hocket.client_core.producing.fates import ProducerOptions
 from hocket.frames import packed
 from hocket.sim.client import Unexpected
+from hocket.sim.cluster import Cluster
+from hocket.sim.copies_view import Story
 from hocket.sim.producers import SureProducerCore
+from hocket.sim.subscribers import Office
+from hocket.sim.swarm import options_of
 from tests.support.client.scripted import Stage
 
 ID, OTHER_ID = b"i" * 16, b"o" * 16
@@ -35,3 +41,16 @@ def test_a_broker_that_has_lost_what_it_acknowledged_is_found_out(producer_id, e
     stage.come_back()
     with pytest.raises(Unexpected, match=why):
         opened(stage, producer_id, expected)
+
+
+def test_no_machine_may_go_without_which_dead_letters_have_no_majority():
+    cluster = Cluster(0, replace(options_of(0), nodes=3, transactors=0))
+    _n0, n1, n2 = cluster.machines
+    cluster.workload.offices.append(Office("orders", "shared"))
+    letters = cluster.copies.stories[5] = Story(5, "orders.dlq", 0, ("n0", "n1"))
+    assert cluster.workload.may_lose(n2)
+    assert not cluster.workload.may_lose(n1)
+    letters.voters = ("n0", "n1", "n2")
+    assert cluster.workload.may_lose(n1)
+    n2.gone = True
+    assert not cluster.workload.may_lose(n1)
