@@ -303,9 +303,6 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     "gives every node all of the credit": (
         Parted, "_share", "shared_out(self.options, count)", "self.options",
     ),
-    "asks a node that is away without a pause": (
-        Parted, "_distribute", "and part.route != route", "",
-    ),
     "reads a partition twice": (Parted, "_new_located", "if number not in taken", ""),
     "gives up at a node that has not heard of a partition": (
         Parted, "sees_to", "isinstance(error, UnknownPartition)", "False",
@@ -314,7 +311,8 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         SubscriptionCore, "_take_up", "seek.asked is not self.session", "False",
     ),
     "closes at one node what another has opened": (
-        Attachment, "_open_answered", "asked.close_handle", "self.session.close_handle",
+        Attachment, "_open_answered", "asked.close_handle(answer.handle)\n        self",
+        "self.session.close_handle(answer.handle)\n        self",
     ),
     "ends its leases when its topic grows": (
         SharedCore, "_leave_handle", "self.session.handles.pop(handle, None)",

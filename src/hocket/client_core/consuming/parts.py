@@ -180,7 +180,7 @@ class Parted(Joined[M, B, Part[M, B]]):
         is_new = part is None or part.was_open  # what is not handed over, the topic has gained
         count = len({*groups, *(each.node for each in self.parts() if each is not part)})
         goals: list[Part[M, B]] = []
-        spare, route = part, None if part is None else part.route
+        spare = part
         for node, numbers in sorted(groups.items(), key=lambda each: not self._is_at(part, *each)):
             goal, there = self._part_at(node), numbers
             if goal is not None and goal is not part:
@@ -202,8 +202,6 @@ class Parted(Joined[M, B, Part[M, B]]):
             goals.append(goal)
         if spare is not None:  # other parts have all of it
             self._dissolve(spare)
-        if part is not None and route is not None and part.route != route:
-            self._router.served(route)  # nobody looks for that any more
         for goal in goals:
             self._router.open_at_leader(goal, goal.node)
         self.commits.wake_all()
