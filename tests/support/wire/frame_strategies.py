@@ -63,7 +63,11 @@ def _values(name: str, hint: Any, field: Any) -> st.SearchStrategy[Any]:
         items: st.SearchStrategy[Any] = (
             _structs(typing.cast(type, item))
             if dataclasses.is_dataclass(item)
-            else {str: st.text(max_size=20), bytes: st.binary(max_size=20)}[item]
+            else {
+                str: st.text(max_size=20),
+                bytes: st.binary(max_size=20),
+                int: _integers("uint64"),
+            }[item]
         )
         return st.lists(items, max_size=3).map(tuple)
     if hint is bytes:
