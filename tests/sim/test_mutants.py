@@ -127,11 +127,11 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "answer_before_it_is_applied_everywhere": ((WHOLE,), (0,)),
     "take_other_content_for_the_same": ((RAISES,), (0,)),
     "a_new_decider_forgets_what_was_decided": ((RAISES, WHOLE), (0,)),
-    "lease_what_is_not_reserved": ((LEASED,), (1,)),
+    "lease_what_is_not_reserved": ((LEASED,), (7, 1)),
     "lease_what_a_former_leader_may_have_leased": ((LEASED,), (1,)),
     "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),
     "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
-    "bury_as_another_producer_in_each_term": ((BURIED,), (10,)),
+    "bury_as_another_producer_in_each_term": ((BURIED,), (43, 10)),
     "lease_a_key_that_another_one_has": ((IN_KEYS,), (2, 0)),
 }
 # A client that reads something else than it was told, or is told what cannot be, raises.
