@@ -19,6 +19,7 @@ from hocket.core.sharing.keys import Key, KeyOrder
 from hocket.core.sharing.leases import Leases
 from hocket.core.sharing.ledger import Ledger
 from hocket.core.sharing.maps import ALONE, AVAILABLE, LEASED, RESTING, RUNS_OF
+from hocket.core.sharing.portions import Portions
 from hocket.core.sharing.state import ShareSettings, ShareState
 from tests.support.core.sharing_lives import live
 from tests.support.core.sharing_world import (
@@ -396,7 +397,7 @@ MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
     "nobody is suspect": ("shared", ledger, "SUSPECTED", bytes(256)),
     "a suspect is not alone": ("shared", Leases, "has_suspect", lambda *_: False),
     "a suspect is leased with others": ("shared", Leases, "suspect_is_next", lambda *_: False),
-    "a suspect goes to who has others": ("shared", Dispatcher, "_holds", lambda *_: False),
+    "a suspect goes to who has others": ("shared", Portions, "_holds", lambda *_: False),
     "a suspect's key goes on without it": (
         "key_shared", Leases, "suspect_is_next", lambda *_: False,
     ),
