@@ -696,8 +696,13 @@ def test_a_hard_life_is_lived_without_planted_bugs():
             hard_life(kill_at, victim)
 
 
+SHY = (never_say_it_again, say_applied_when_it_is_begun)  # they need many lives to be found
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug, monkeypatch):
+    if bug in SHY and not LONG:
+        pytest.skip("HOCKET_STRESS=long")
     bug(monkeypatch)
     for kill_at in range(60):
         for victim in range(3):
