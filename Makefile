@@ -6,12 +6,12 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-cluster bench-fanout bench-spark bench-recovery clean
+.PHONY: help demo test test-quick test-covered test-others test-spark test-spark-long test-pipelines test-spark-kills test-long test-kill test-attack test-damage test-cluster test-sim raft-cases scale check format bench bench-local bench-broker bench-cluster bench-fanout bench-names bench-spark bench-recovery clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
+demo: $(VENV)/spark.stamp  ## the levels at work, in less than two minutes; draws demo.png
 	@$(BIN)/python -m hocket.demo
 
 # All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A
@@ -20,11 +20,12 @@ demo: $(VENV)/spark.stamp  ## the levels at work, in less than a minute
 # Measuring coverage makes everything slower, so only the suites are measured that all of it is from;
 # stress, models that reach nothing new, and cores with planted bugs run unmeasured.
 COVERED := core local contract
-SPARK   := spark-session spark-jobs
+SPARK   := spark-session spark-jobs spark-parts spark-pipelines
 OTHERS  := broker-contract clients clusters commands models node simulator storage stress rest
-SUITES  := spark-session simulator broker-contract clusters commands spark-jobs clients core node models stress rest local contract storage
+SUITES  := spark-session spark-jobs simulator clusters broker-contract spark-pipelines commands node core clients models stress rest local spark-parts contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
+SESSIONS   := $(shell grep -lE 'spark(: SparkSession)?, ' tests/spark/test_*.py)# who asks for the session
 STRESS     := tests/local/test_local_stress.py tests/local/test_queue_stress.py
 MODELS     := $(wildcard tests/core/partition/test_*_model.py tests/local/test_*_model.py) \
     tests/core/transactions/test_decider_model.py tests/core/raft/test_raft_model.py
@@ -34,13 +35,15 @@ tests_of_broker-contract := tests/broker_contract
 tests_of_clients         := tests/client tests/values tests/wire tests/log
 tests_of_clusters        := tests/cluster# of real processes a slice: see test-cluster
 tests_of_commands        := tests/cli tests/e2e tests/rpc
-tests_of_contract        := tests/contract
+tests_of_contract        := tests/contract tests/remote# over sockets a slice: see test-long
 tests_of_core            := tests/core $(MODELS:%=--ignore=%) --deselect=$(PLANTED)
 tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
 tests_of_models          := $(MODELS) $(PLANTED)
 tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
+tests_of_spark-pipelines := tests/pipelines# of those that start Spark one: see test-pipelines
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
-tests_of_spark-session   := tests/spark $(SPARK_JOBS:%=--ignore=%)# one session serves them all
+tests_of_spark-parts     := $(filter-out $(SPARK_JOBS) $(SESSIONS),$(wildcard tests/spark/test_*.py))
+tests_of_spark-session   := $(SESSIONS)# one session serves them all
 tests_of_simulator       := tests/sim# of the seeds and planted bugs a slice: see test-sim
 tests_of_storage         := tests/damage# of the damaged stores a slice: see test-damage
 tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
@@ -64,7 +67,7 @@ unexport PYTHONDONTWRITEBYTECODE
 NOTES   := .test-notes
 AT_ONCE ?= $(shell expr $$(nproc) + 2)
 
-test: $(VENV)/dev.stamp  ## all tests, the documentation's snippets, and branch coverage
+test: $(VENV)/dev.stamp $(VENV)/spark.jsa  ## all tests, the documentation's snippets, and branch coverage
 	@echo "==> $(words $(SUITES)) suites, $(AT_ONCE) at a time; each is shown when it is done"
 	@rm -rf $(NOTES)
 	@$(BIN)/python -m tests.support.suites $(NOTES) $(MAKE) --no-print-directory --keep-going \
@@ -95,10 +98,13 @@ test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wi
 test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and a node of three killed
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py $(PYTEST_ARGS)
 
+test-pipelines: $(VENV)/dev.stamp  ## pipelines killed and run again, each built-in one, a million records, a cluster of Spark's; half an hour
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/pipelines $(PYTEST_ARGS)
+
 test-spark-kills: $(VENV)/dev.stamp  ## kill -9 of Spark, of the broker and of a leader's node at every stage; 96 kills, an hour
 	@$(BIN)/python -m tests.spark.kills
 
-test-long: $(VENV)/dev.stamp  ## the stress suites at full length, and the queue contract 20 times over
+test-long: $(VENV)/dev.stamp  ## the stress suites and simulated lives at full length, and the queue contract 20 times over
 	@echo "==> stress at full length"
 	@HOCKET_STRESS=long $(BIN)/python -m pytest -m stress
 	@for round in $$(seq 1 20); do \
@@ -115,9 +121,10 @@ test-attack: $(VENV)/dev.stamp  ## hostile inputs of every kind against a served
 test-damage: $(VENV)/dev.stamp  ## every field of a small store damaged, and a broker on each; a quarter of an hour
 	@$(BIN)/python -m tests.damage
 
-test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; the broker contract, and kills in turn, with partitions on three nodes; a hundred faults with three and five replicas; an hour
+test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, stopped, cut apart and back, and idle; the broker contract, and kills in turn, with partitions on three nodes; the contract with three replicas while nodes are killed; who dies at which step; a hundred faults with three and five replicas; two hours
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/cluster $(PYTEST_ARGS)
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/broker_contract -k cluster $(PYTEST_ARGS)
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/broker_contract -k killed $(PYTEST_ARGS)
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500
@@ -153,6 +160,9 @@ bench-cluster: $(VENV)/bench.stamp  ## partitions on three nodes, against the sa
 bench-fanout: $(VENV)/bench.stamp  ## 1 to 1,000 consumers of one topic, on five nodes, against all at its leader, NATS and Redis; six minutes
 	@$(BIN)/python -m benchmarks.fanout $(BENCH_ARGS)
 
+bench-names: $(VENV)/bench.stamp  ## two processes that talk by name, against pyzmq and multiprocessing.connection
+	@$(BIN)/python -m benchmarks.names $(BENCH_ARGS)
+
 bench-spark: $(VENV)/bench.stamp  ## Spark with the broker, Parquet and a real Kafka; 20 minutes, needs Java 17
 	@$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
@@ -177,6 +187,10 @@ $(VENV)/dev.stamp: $(VENV)/base.stamp
 $(VENV)/spark.stamp: $(VENV)/base.stamp
 	@echo "==> installing Spark for Python (500 MB)"
 	@$(PIP) -e '.[spark]' && touch $@
+
+$(VENV)/spark.jsa: $(VENV)/dev.stamp
+	@echo "==> an archive of Spark's classes, with which it starts in half the time"
+	@$(BIN)/python -m tests.spark.programs.class_archive 2>$(VENV)/spark.log || { cat $(VENV)/spark.log; exit 1; }
 
 $(VENV)/bench.stamp: $(VENV)/base.stamp
 	@echo "==> installing the peers that the benchmarks measure against"

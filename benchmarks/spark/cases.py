@@ -15,6 +15,7 @@ from time import perf_counter
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import to_date
 
 from benchmarks.runner import Contender, Sample, percentile
 from benchmarks.spark.data import VALUE_BYTES, Data
@@ -76,6 +77,31 @@ class Cases:
             shutil.rmtree(path)
         return seconds
 
+    def to_dated_parquet(self, frame: DataFrame, count: int) -> float:
+        path = tempfile.mkdtemp(dir=self.scratch)
+        dated = frame.withColumn("date", to_date("timestamp"))
+        try:
+            seconds = timed(lambda: dated.write.mode("overwrite").partitionBy("date").parquet(path))
+            check(rows_in(path), count, "in Parquet by date")
+        finally:
+            shutil.rmtree(path)
+        return seconds
+
+    def to_lake(self, frame: DataFrame, count: int) -> float:
+        path = tempfile.mkdtemp(dir=self.scratch)
+        try:
+            seconds = timed(lambda: archive(frame, path))
+            check(rows_in(path), count, "in the lake")
+        finally:
+            shutil.rmtree(path)
+        return seconds
+
+    def lake_of(self, frame: DataFrame) -> str:
+        """A lake that stays until the run ends."""
+        path = tempfile.mkdtemp(dir=self.scratch)
+        archive(frame, path)
+        return path
+
     def to_topic(self, frame: DataFrame, broker: Broker, count: int) -> float:
         topic = broker.new_topic()
         seconds = timed(lambda: broker.write(frame, topic))
@@ -105,6 +131,14 @@ class Cases:
     def echo(self, broker: Broker) -> Contender:
         name = f"{broker.name} without Spark"
         return Contender(name, lambda count: median_ms(of_the_broker_alone(broker, count)))
+
+
+def archive(frame: DataFrame, path: str) -> None:
+    frame.write.format("hocket").option("archive", path).mode("append").save()
+
+
+def rows_in(path: str) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in Path(path).glob("date=*/*.parquet"))
 
 
 def median_ms(seconds: list[float]) -> Sample:

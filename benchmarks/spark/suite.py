@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from benchmarks.runner import Contender, Contest, Row
 from benchmarks.spark.cases import PER_RECORD_MAX, Cases
+from benchmarks.spark.data import TOPIC
 from benchmarks.spark.sides import (
     KAFKA_CONSUMER,
     KAFKA_PRODUCER,
@@ -73,6 +74,8 @@ class Suite:
             self.into_parquet(),
             self.into_topic(),
             self.into_topic_at_least_once(),
+            self.archive(),
+            self.replay(),
             self.catching_up(),
             self.latency(),
         ]
@@ -190,6 +193,44 @@ class Suite:
             "delivery=at-least-once, which is what Kafka's connector promises",
             SYNCED,
             SET,
+        )
+
+    # --- the lake --------------------------------------------------------------------------------
+
+    def archive(self) -> Contest:
+        cases = self.cases
+
+        def plain(count: int) -> float:
+            frame = self.parquet.read(count).drop("timestampType")
+            return cases.to_dated_parquet(frame, count)
+
+        return self.contest(
+            cases.rate(self.ours.name, lambda count: cases.to_lake(self.ours.read(count), count)),
+            [cases.rate(Parquet.name, plain)],
+            [row("archive: topic to lake", Parquet.name, 0.7)],
+            "against the same records read from Parquet and written to Parquet by date",
+            "the lake is synced to disk before it counts",
+        )
+
+    def replay(self) -> Contest:
+        cases = self.cases
+        lakes: dict[int, str] = {}
+
+        def ours(count: int) -> float:
+            if count not in lakes:
+                lakes[count] = cases.lake_of(self.ours.read(count))
+            lake = self.ours.spark.read.format("hocket").options(
+                archive=lakes[count], subscribe=TOPIC, columns="key,value"
+            )
+            return cases.to_topic(lake.load(), self.ours, count)
+
+        files = cases.rate(Parquet.name, lambda count: cases.to_parquet(self.frame(count), count))
+        return self.contest(
+            cases.rate(self.ours.name, ours),
+            [files],
+            [row("replay: lake to topic", Parquet.name, 0.7)],
+            "key and value; against the same read from Parquet and written to Parquet",
+            ONCE,
         )
 
     # --- streams ---------------------------------------------------------------------------------

@@ -76,12 +76,14 @@ class TreeNode:
 
     partition: int
     node: str  # the id of its store
-    parent: str  # a node id; empty: it is the root, or looks for a parent
+    parent: str  # a node id; empty: it is a root, or looks for a parent
     children: tuple[str, ...]  # node ids
     child_bytes: tuple[int, ...]  # of batches, sent to each child since it is one
     consumers: int  # that it serves itself
     bytes_out: int  # of batches, sent to children and consumers since it takes part
-    is_root: bool
+    is_root: bool  # it leads the partition
+    # It takes the batches from its own log, and so is a root: it leads, or keeps a copy.
+    reads_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +108,19 @@ class AuditRecord:
 class AuditLog:
     records: tuple[AuditRecord, ...]  # in the order of time
     silent: tuple[str, ...]  # ids of nodes that did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class NameDescription:
+    """A broker's name in the cluster. Without an `address` it is reached through its node."""
+
+    name: str
+    kind: str  # "full-event", "mixed" or "thread"
+    node: str  # the id of the node that its process is connected to
+    user: str  # who has registered it; empty while there are no users
+    address: str
+
+    @property
+    def way(self) -> str:
+        """How bytes go there: "direct", or "node" if a node passes them on."""
+        return "direct" if self.address else "node"

@@ -62,6 +62,8 @@ class NameInUse(HocketError):
 class UnknownBroker(HocketError):
     """No broker of this name is registered."""
 
+    code = "unknownBroker"
+
 
 class WrongKind(HocketError):
     """There is a broker or an index of this name, but of a kind that cannot be used like this."""
@@ -75,6 +77,8 @@ class PortInUse(HocketError):
 
 class PortNotBound(HocketError):
     """The other broker exists, but nothing is bound to this port."""
+
+    code = "portNotBound"
 
 
 # --- waiting -----------------------------------------------------------------------------------
@@ -146,6 +150,9 @@ class Aborted(HocketError):
 
     `undelivered` are the messages of this side that the other side did not take, `unread` those
     of the other side that this side did not take, each in the order they were sent.
+
+    `in_doubt` are the first of the `undelivered` ones, if the other side is in another process and
+    nobody heard how many it took: it may have taken some of these.
     """
 
     def __init__(
@@ -154,6 +161,7 @@ class Aborted(HocketError):
         super().__init__(message)
         self.undelivered = list(undelivered)
         self.unread = list(unread)
+        self.in_doubt: list[Any] = []
 
 
 # --- the topic broker: what was asked for is not there, or not so -------------------------------

@@ -65,6 +65,18 @@ from hocket.model import (
     TopicConfig,
     TopicDescription,
 )
+from hocket.name_frames import (
+    FindName as FindName,
+    ListNames as ListNames,
+    NameIs as NameIs,
+    NamesAre as NamesAre,
+    OpenPipe as OpenPipe,
+    PipeIs as PipeIs,
+    PipeWanted as PipeWanted,
+    RegisterName as RegisterName,
+    ReleaseName as ReleaseName,
+    TakePipe as TakePipe,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -545,6 +557,9 @@ class AbortTransaction:
     producers: tuple[bytes, ...]
 
 
+# What clients ask about names of brokers.
+OF_NAMES = (RegisterName, ReleaseName, FindName, ListNames, OpenPipe, TakePipe)
+
 Frame = (
     Hello | Welcome | Goodbye | Ping | Done | Failure
     | CreateTopic | AlterTopic | DeleteTopic | ListTopics | DescribeTopic | Topics
@@ -562,4 +577,6 @@ Frame = (
     | DescribeRing | RingIs | LookUpKey | KeyIsOwned | ListNodes | NodesAre
     | FindLeaders | LeadersAre | ReadAudit | AuditIs
     | DescribeCluster | ClusterIs | SetCluster | OpenFeed | DescribeTree | TreeIs
+    | RegisterName | ReleaseName | FindName | NameIs | ListNames | NamesAre
+    | OpenPipe | PipeWanted | TakePipe | PipeIs
 )  # fmt: skip

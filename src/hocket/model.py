@@ -33,13 +33,14 @@ BATCH_BYTES_MAX = 128 << 20  # of one batch as it is stored
 OWN_PRODUCERS = b"hocket:\0"
 DUE_PRODUCERS = OWN_PRODUCERS + b"due"  # of delayed messages: at most a few in each partition
 PUBLISH_DELAY_US_MAX = 366 * DAY_US  # of a delayed message
+CREDIT_BYTES_DEFAULT = 8 << 20  # that a broker sends ahead of what was handed out
 PREFETCH_DEFAULT = 5_000  # messages of a shared index that a consumer may hold unsettled
 
 Durability = Literal["quorum", "memory"]
 Mode = Literal["own", "shared", "key_shared"]
 Failover = Literal["safe", "fast"]
 Settlement = Literal["ack", "nack", "extend", "reject", "release"]
-Action = Literal["publish", "subscribe", "create", "alter", "delete", "admin"]
+Action = Literal["publish", "subscribe", "create", "alter", "delete", "admin", "bind", "connect"]
 
 
 class PartitionId(NamedTuple):
@@ -84,6 +85,7 @@ class EntryKind(IntEnum):
     NODES = 8  # in the metadata: the nodes of the cluster
     MEMBERSHIP = 9  # of a group that several nodes keep: which of them; see core.raft.membership
     PREFERENCES = 10  # in the metadata: what is set for the whole cluster
+    NAMES = 11  # in the metadata: names of brokers in other processes
 
 
 class Position(NamedTuple):
@@ -319,6 +321,18 @@ def check_name(name: object, what: str = "a topic's name") -> str:
         raise WrongType(f"{what} must be a str, not {type(name).__name__}")
     if not _TOPIC_NAME.match(name) or len(name) > NAME_BYTES_MAX:
         raise BadName(f"{what} must be {NAME_RULE}; got {name[:80]!r}")
+    return name
+
+
+def check_broker_name(name: object) -> str:
+    """A broker's name in a cluster. Within a process a broker may be called anything."""
+    if not isinstance(name, str):
+        raise WrongType(f"a broker's name must be a str, not {type(name).__name__}")
+    if not name or len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
+        raise BadName(
+            f"a broker's name in a cluster has 1 to {NAME_BYTES_MAX} bytes, all printable; "
+            f"got {name[:80]!r}"
+        )
     return name
 
 

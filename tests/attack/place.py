@@ -21,6 +21,7 @@ from hocket.adapters.disk import DirectoryDisk
 from hocket.cli.authority import Authority, Pair
 from hocket.log.directory import store_id_of
 from tests.support.certificates import HERE, Certificates, made
+from tests.support.processes.forked import popen
 
 VICTIM, OPEN = "victim", "open"
 PARTITIONS = 2
@@ -83,7 +84,7 @@ class Place:
             options += ["--tls-key", str(self._node.key)]
             options += ["--tls-ca", str(self._certificates.authority)]
         with self._log.open("a") as log:
-            self._process = subprocess.Popen(
+            self._process = popen(
                 [sys.executable, "-m", *program, *options],
                 stdout=subprocess.PIPE,
                 stderr=log,

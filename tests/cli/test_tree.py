@@ -19,7 +19,8 @@ def test_json_has_a_tree_for_each_partition():
     first, second = fields(FOUND)
     assert (first["topic"], first["partition"], first["root"]) == ("news", 0, "a")
     assert first["nodes"][1] == {
-        "node": "b", "parent": "a", "children": ["c<"], "consumers": 2, "bytes_out": 6144,
+        "node": "b", "parent": "a", "reads_log": False, "children": ["c<"],
+        "consumers": 2, "bytes_out": 6144,
         "links": [{"node": "c<", "bytes": 2048}],
     }  # fmt: skip
     assert first["nodes"][0]["parent"] is None

@@ -23,6 +23,8 @@ import pytest
 import hocket
 from hocket import Client
 from hocket.errors import HocketError, NotAllowed
+from tests.support.cluster.certified import certified
+from tests.support.cluster.networks import Room
 from tests.support.cluster.processes import Cluster, cluster_in, wait_for
 from tests.support.threads import LONG
 
@@ -49,6 +51,7 @@ class Handle:
     def __init__(self, name: str, use: Callable[[], object]) -> None:
         self.name = name
         self.uses = 0
+        self.used = 0.0  # when, last
         self.ended = 0.0  # when
         self.error: HocketError | None = None
         self._use = use
@@ -61,6 +64,7 @@ class Handle:
             while not self._stop.is_set():
                 self._use()
                 self.uses += 1
+                self.used = time.monotonic()
         except HocketError as error:
             self.error, self.ended = error, time.monotonic()
 
@@ -78,17 +82,20 @@ class Handle:
 class Place:
     """What a user has open at one node, by a client of its own."""
 
-    def __init__(self, client: Client, node: str, partitions: dict[str, int]) -> None:
-        """`partitions`: of each topic one that the node leads."""
+    def __init__(
+        self, client: Client, node: str, partitions: dict[str, int], topic: str = ALONE
+    ) -> None:
+        """`partitions`: of each topic one that the node leads; `topic` has one replica."""
         self._client = client
         self._kept = ExitStack()
-        alone, copied = partitions[ALONE], partitions[COPIED]
+        self._topic = topic
+        alone, copied = partitions[topic], partitions[COPIED]
         uses: dict[str, Callable[[], object]] = {
-            "producer": self._producer(ALONE, alone),
-            "producer of delayed messages": self._producer(ALONE, alone, delay=60),
+            "producer": self._producer(topic, alone),
+            "producer of delayed messages": self._producer(topic, alone, delay=60),
             "producer of a transaction": self._transaction(f"of-{node}", alone),
-            "subscription without an index": self._subscription(ALONE, alone),
-            "own subscription": self._subscription(ALONE, alone, index=f"own-{node}"),
+            "subscription without an index": self._subscription(topic, alone),
+            "own subscription": self._subscription(topic, alone, index=f"own-{node}"),
             "producer, three replicas": self._producer(COPIED, copied),
             "own subscription, three replicas": self._subscription(
                 COPIED, copied, index=f"own-{node}"
@@ -96,7 +103,7 @@ class Place:
         }
         for mode in ("shared", "key_shared"):
             index = f"{mode}-{node}"
-            uses[f"{mode} subscription"] = self._subscription(ALONE, alone, index=index, mode=mode)
+            uses[f"{mode} subscription"] = self._subscription(topic, alone, index=index, mode=mode)
         assert set(uses) == set(KINDS)
         self.handles = [Handle(f"{name} at {node}", use) for name, use in uses.items()]
 
@@ -115,7 +122,7 @@ class Place:
         transaction = self._client.transaction(name, number=1)
 
         def use() -> None:
-            transaction.send(ALONE, b"staged", partition=partition)
+            transaction.send(self._topic, b"staged", partition=partition)
             time.sleep(PAUSE_SECONDS)
 
         return use
@@ -246,8 +253,14 @@ WAYS: dict[str, Callable[[Client, str, str], object]] = {
 
 
 @contextmanager
-def world_in(directory: Path) -> Iterator[World]:
+def world_in(directory: Path, room: Room | None = None) -> Iterator[World]:
+    """In a room with cables, which is beyond loopback, with TLS."""
     with cluster_in(directory) as cluster:
+        if room is not None:
+            addresses = [room.address(number) for number in range(1, len(NAMES) + 1)]
+            certified(cluster, NAMES, *addresses)
+            for number, name in enumerate(NAMES, 1):
+                cluster[name].host, cluster[name].prefix = room.address(number), room.within(number)
         first, *others = NAMES
         token = directory / "admin.token"
         founder = cluster.found(first, "--admin-token-file", str(token))

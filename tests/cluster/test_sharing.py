@@ -2,7 +2,8 @@
 
 What consumers saw is judged by `tests.support.cluster.history`: nothing lost, nobody has what
 another one has, keys in order, one dead letter for each message that was rejected. By default some
-faults; with HOCKET_STRESS=long (make test-cluster) sixty. Each step by itself, and who dies then:
+faults; with HOCKET_STRESS=long (make test-cluster) sixty, and six of a leader that stands still
+for longer than a lease. Each step by itself, and who dies then:
 `test_sharing_steps.py`.
 """
 
@@ -30,6 +31,7 @@ from tests.support.threads import LONG
 KINDS = ("keyed", "publish", "rejecting_shared", "key_shared")
 IDLE = ("transactions_are_whole", "a_reader_skips_and_repeats_nothing")
 STOPPED_SECONDS = 10.0
+STOPS = 6
 # A client hands out no message with less than a tenth of its lease left; and where its leader
 # stands still, the next one begins some two seconds later, and counts a whole lease from then.
 LEFT_SECONDS = LEASE_SECONDS / 4
@@ -72,10 +74,11 @@ def endure(directory: Path, kinds: Sequence[Kind]) -> None:
     for sentence, looked_at in check(events, IDLE).items():
         tell(f"{sentence}: {looked_at}")
     history = History(events)
-    for found in (
-        one_consumer_at_a_time(history, LEFT_SECONDS),
-        the_rejected_are_buried_once(history),
-    ):
+    for name, found in {
+        "one_consumer_at_a_time": one_consumer_at_a_time(history, LEFT_SECONDS),
+        "the_rejected_are_buried_once": the_rejected_are_buried_once(history),
+    }.items():
+        tell(f"{name}: {found.looked_at}")
         assert found.looked_at
         assert not found.breaches, found.breaches[:5]
 
@@ -96,3 +99,9 @@ def test_nobody_has_what_another_one_has_in_a_few_faults(tmp_path: Path):
 @pytest.mark.timeout(3600)
 def test_nobody_has_what_another_one_has_whoever_dies(tmp_path: Path):
     endure(tmp_path, some(60, ALL))
+
+
+@pytest.mark.skipif(not LONG, reason="minutes long: make test-cluster")
+@pytest.mark.timeout(600)
+def test_nobody_has_what_another_one_has_while_a_leader_stands_still(tmp_path: Path):
+    endure(tmp_path, [Deaths.leader_stopped_for_long] * STOPS)

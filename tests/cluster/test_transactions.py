@@ -1,19 +1,23 @@
 """Transactions on three replicas, on real processes: at each step somebody is killed with -9.
 
-A table of steps and of those who die: the leader of a participant, the leader of the decider, the
-root, the client. Whoever dies stays dead until the transaction is over. What was sent is whole or
-absent in the end, and nothing is doubled; what a dead client had asked for is done by another
-one, under the same id and number, and then exactly one of the two attempts is there.
+A table of steps and of those who die: the leader of a participant, the leader of the decider, a
+node that only follows, the node at which the client enters, the root, the client. Whoever dies
+stays dead until the transaction is over. What was sent is whole or absent in the end, and nothing
+is doubled; what a dead client had asked for is done by another one, under the same id and number,
+and then exactly one of the two attempts is there. Of what was to be aborted nothing is ever there
+(`tests.support.cluster.tables`).
 
-By default some cells; all of them five times with HOCKET_STRESS=long (make test-cluster).
+By default some cells; all of them with HOCKET_STRESS=long (make test-cluster), HOCKET_TIMES times
+(2).
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +31,8 @@ from hocket.model import DECIDERS, DECIDERS_COUNT
 from tests.support.cluster.clients import stored
 from tests.support.cluster.faults import Faults
 from tests.support.cluster.history import Stored
-from tests.support.cluster.processes import Cluster, cluster_in, wait_for
+from tests.support.cluster.processes import Cluster, cluster_in, root_of, wait_for
+from tests.support.cluster.tables import Transaction, as_markdown, judge_transactions
 from tests.support.cluster.transactor import STEPS, Transactor, prepared_in
 from tests.support.threads import LONG
 
@@ -35,12 +40,14 @@ NAMES = ["one", "two", "three"]
 TOPIC = "orders"
 PARTITIONS = 3
 RECORDS = 300  # in each partition
-VICTIMS = ("participant", "decider", "root", "client")
-ROUNDS = 5
+RECORDS_ROLLED = 2000  # so that some is still to be rolled forward when a partition has some of it
+VICTIMS = ("participant", "decider", "follower", "its node", "root", "client")
+TIMES = int(os.environ.get("HOCKET_TIMES", "2"))
 ALL = [(step, victim) for step in STEPS for victim in VICTIMS]
-SLICE = [("asked", "decider"), ("asked", "participant"), ("decided", "participant")]
+SLICE = [("asked", "decider"), ("decided", "participant"), ("aborting", "its node")]
 SECONDS = 60.0
 ASKED_SECONDS_MAX = 0.1  # between the request to commit and the kill: about what it takes
+ABORTED_SECONDS_MAX = 0.02  # the same of an abort
 
 
 class Table:
@@ -49,17 +56,13 @@ class Table:
         self._cluster = cluster
         self._client = client
         self._faults = faults
-        self._number = 0
-        # Of each cell the attempts that were made: exactly one of them is there in the end.
-        self.made: dict[str, list[str]] = {}
-        self.kills = 0
-        self.in_time = 0  # kills between the request to commit and its answer
+        self._names = {cluster[name].node: name for name in NAMES}  # by the ids of their stores
+        self.made: list[Transaction] = []
+        self.kills: Counter[tuple[str, str]] = Counter()
+        self.in_time = 0  # kills between the request to commit or to abort and its answer
         self.slowest = 0.0
 
     # --- who is who ------------------------------------------------------------------------------
-
-    def _names(self) -> dict[str, str]:
-        return {each.node: each.name for each in self._client.nodes()}
 
     def _decider(self, name: str) -> str:
         """Who leads the decider of this id: whoever has answered last."""
@@ -71,64 +74,75 @@ class Table:
             self._client.transaction(name, number=0).commit(SECONDS)
             return router.leader_of(route) or router.first.node_id
 
-        return self._names()[str(wait_for(found, SECONDS))]
-
-    def _root(self) -> str:
-        """The node that has said last that it leads group 0."""
-        said = {}
-        for name in NAMES:
-            for line in self._cluster[name].said().splitlines():
-                if "this node is the root" in line and ", in term " in line:
-                    said[int(line.rpartition("term ")[2].split()[0].rstrip(",.;"))] = name
-        return said[max(said)] if said else NAMES[0]
+        return self._names[str(wait_for(found, SECONDS))]
 
     def _victim(self, kind: str, name: str) -> str:
         if kind == "participant":
-            partition = self.chance.randrange(PARTITIONS)
-            found = wait_for(lambda: self._faults.leaders()[partition], SECONDS)
-            assert isinstance(found, str)
-            return found
-        return self._decider(name) if kind == "decider" else self._root()
+            return self.chance.choice(self._faults.wait_led())
+        if kind == "decider":
+            return self._decider(name)
+        if kind == "follower":  # of what is left of the partitions, and of the decider
+            decider, leaders = self._decider(name), self._faults.wait_led()
+            return min((each for each in NAMES if each != decider), key=leaders.count)
+        return root_of(self._cluster) if kind == "root" else self.chance.choice(NAMES)
 
     # --- one cell --------------------------------------------------------------------------------
 
     def suffer(self, step: str, kind: str) -> None:
-        self._number += 1
-        number = self._number
+        number = len(self.made) + 1
         name = f"job-{self.chance.randrange(1000)}-{number}"
         self._faults.wait_led()
         self._faults.wait_even()
         victim = "" if kind == "client" else self._victim(kind, name)
-        cell = f"{number}: {step} x {kind} {victim}"
-        attempt = f"{number}.1"
-        self.made[cell] = [attempt]
-        entry = next(each for each in NAMES if each != victim)
-        transactor = Transactor(
-            self._cluster[entry].url, TOPIC, attempt, (name, 1), (PARTITIONS, RECORDS)
-        )
+        partitions = self._partitions(kind, victim)
+        records = RECORDS_ROLLED if step == "decided" else RECORDS
+        cell = Transaction(f"{number}: {step} x {kind} {victim}", partitions, records)
+        self.made.append(cell)
+        entry = victim if kind == "its node" else ""
+        transactor = self._transactor(entry, victim, f"{number}.1", name, cell)
+        (cell.aborted if step == "aborting" else cell.attempts).append(transactor.attempt)
         began = time.monotonic()
         try:
             prepared = self._go_to(transactor, step)
-            is_in_time = step in ("asked", "decided") and not transactor.has_said()
+            is_in_time = step in ("asked", "decided", "aborting") and not transactor.has_said()
             self.in_time += is_in_time
+            self.kills[step, kind] += 1
+            began = time.monotonic()
             if kind == "client":
                 transactor.kill()
-                self.kills += 1
-                self._take_over(cell, name, prepared)
             else:
-                began = time.monotonic()
                 self._cluster[victim].kill()
-                self.kills += 1
                 self._finish(transactor, step)
+            if kind == "client" or step == "aborting":
+                self._take_over(cell, name, prepared)
         finally:
             transactor.kill()
         seconds = time.monotonic() - began
         self.slowest = max(self.slowest, seconds)
         when = ", killed before it was answered" if is_in_time else ""
-        sys.stdout.write(f"{cell}{when}: over after {seconds:.1f} s\n")
+        sys.stdout.write(f"{cell.name}{when}: over after {seconds:.1f} s\n")
         sys.stdout.flush()
         if victim:
             self._cluster.restart(victim)
+
+    def _partitions(self, kind: str, victim: str) -> list[int]:
+        """Where the transaction sends to: all, or those that a follower does not lead."""
+        leaders = self._faults.wait_led()
+        everywhere = list(range(PARTITIONS))
+        if kind != "follower":
+            return everywhere
+        return [each for each in everywhere if leaders[each] != victim]
+
+    def _transactor(
+        self, entry: str, victim: str, attempt: str, name: str, cell: Transaction
+    ) -> Transactor:
+        """Enters at this node, or at one that will not die."""
+        entry = entry or next(each for each in NAMES if each != victim)
+        others = [each for each in NAMES if each != entry]
+        urls = ",".join(self._cluster[each].address for each in (entry, *others))
+        return Transactor(
+            f"hocket://{urls}", TOPIC, attempt, (name, 1), cell.records, cell.partitions
+        )
 
     def _go_to(self, transactor: Transactor, step: str) -> str:
         """Up to the step at which somebody dies; what is prepared by then."""
@@ -140,6 +154,10 @@ class Table:
             return ""
         if step == "prepared":
             return transactor.take("prepared")
+        if step == "aborting":
+            transactor.tell("aborting")
+            time.sleep(self.chance.uniform(0, ABORTED_SECONDS_MAX))
+            return ""
         before = self._ends()
         transactor.tell("done")
         if step == "asked":
@@ -161,19 +179,17 @@ class Table:
         if step in ("open", "staged", "prepared"):
             transactor.tell("done")
         if step != "done":
-            assert transactor.hear() == "committed"
+            assert transactor.hear() == ("aborted" if step == "aborting" else "committed")
 
-    def _take_over(self, cell: str, name: str, prepared: str) -> None:
+    def _take_over(self, cell: Transaction, name: str, prepared: str) -> None:
         """Another client does what the dead one was about to, and does not know how far it came."""
         if prepared:
             self._client.commit_prepared(name, 1, prepared_in(prepared), SECONDS)
             return
-        attempt = self.made[cell][0].replace(".1", ".2")
-        self.made[cell].append(attempt)
-        entry = self.chance.choice(NAMES)
-        other = Transactor(
-            self._cluster[entry].url, TOPIC, attempt, (name, 1), (PARTITIONS, RECORDS)
-        )
+        attempt = f"{len(self.made)}.2"
+        cell.attempts.append(attempt)
+        entry = self._cluster.up[self.chance.randrange(len(self._cluster.up))].name
+        other = self._transactor(entry, "", attempt, name, cell)
         try:
             for step in ("open", "staged", "done"):
                 other.take(step)
@@ -189,12 +205,8 @@ class Table:
             attempt, partition, number, _ = event.value.split("/")
             assert int(partition) == event.partition
             found[attempt][event.partition].append(int(number))
-        whole = {partition: list(range(RECORDS)) for partition in range(PARTITIONS)}
-        for cell, attempts in self.made.items():
-            there = [each for each in attempts if each in found]
-            assert len(there) == 1, f"{cell}: of {attempts} there are {there}"
-            assert found.pop(there[0]) == whole, f"{cell}: {there[0]} is torn"
-        assert not found, f"nobody has sent {list(found)}"
+        wrong = judge_transactions(self.made, found)
+        assert not wrong, wrong
 
 
 @contextmanager
@@ -212,8 +224,9 @@ def table_in(directory: Path) -> Iterator[Table]:
             faults.wait_led()
             table.check()
     sys.stdout.write(
-        f"{table.kills} kills, {table.in_time} of them between the request to commit and its "
-        f"answer; the slowest took {table.slowest:.1f} s\n"
+        f"{as_markdown(STEPS, VICTIMS, table.kills)}\n"
+        f"{table.kills.total()} kills, {table.in_time} of them between the request to commit or to "
+        f"abort and its answer; the slowest took {table.slowest:.1f} s\n"
     )
 
 
@@ -228,7 +241,8 @@ def test_a_transaction_is_whole_or_absent_whoever_dies_at_whichever_step(tmp_pat
 @pytest.mark.timeout(3000)
 def test_the_whole_table(tmp_path: Path):
     with table_in(tmp_path) as table:
-        for _ in range(ROUNDS):
+        for _ in range(TIMES):
             for step, victim in ALL:
                 table.suffer(step, victim)
-        assert table.in_time > 2 * ROUNDS
+            table.check()
+        assert table.in_time > 2 * TIMES

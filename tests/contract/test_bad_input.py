@@ -48,7 +48,7 @@ def test_a_name_that_is_not_a_str_is_a_wrong_type(world, wrong):
         client.connect(wrong, PORT, connects)
     world.settle()
     assert connects.answers == []
-    assert len(world.manager.brokers()) == 2
+    assert len(world.known()) == 2
 
 
 def test_an_empty_name_is_a_bad_name(world):
@@ -75,7 +75,7 @@ def test_no_listener_is_a_wrong_type_and_leaves_the_port_free(world):
 def test_a_pump_that_is_not_a_pump_is_a_wrong_type(world, wrong):
     with pytest.raises(WrongType):
         KINDS[world.kind]("name", wrong, world.manager)
-    assert world.manager.find("name") is None
+    assert world.find("name") is None
 
 
 @pytest.mark.parametrize("limit", ["messages_max", "bytes_max"])
@@ -83,7 +83,7 @@ def test_a_pump_that_is_not_a_pump_is_a_wrong_type(world, wrong):
 def test_a_limit_that_is_not_an_int_is_a_wrong_type(two_pumps, limit, wrong):
     with pytest.raises(WrongType):
         two_pumps.broker("name", **{limit: wrong})
-    assert two_pumps.manager.find("name") is None
+    assert two_pumps.find("name") is None
 
 
 @pytest.mark.parametrize("wrong", ["1", b"1", True, [1]], ids=by_type)

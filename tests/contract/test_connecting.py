@@ -112,7 +112,7 @@ def test_all_kinds_of_broker_share_the_names_of_one_manager(world):
         Broker("taken", world.manager)
     with Broker("threads", world.manager), pytest.raises(NameInUse):
         world.broker("threads")
-    assert world.manager.find("taken") is taken
+    assert world.find("taken") is taken
 
 
 def test_brokers_of_different_managers_do_not_see_each_other(world):
@@ -127,7 +127,7 @@ def test_brokers_of_different_managers_do_not_see_each_other(world):
 def test_a_broker_without_a_manager_is_in_the_registry_of_the_process(world):
     kind = type(world.broker("other"))
     with kind(f"process-wide-{world.kind}", world.client_pump) as broker:
-        assert world.manager.find(broker.name) is None
+        assert world.find(broker.name) is None
         assert type(world.manager).get_broker(broker.name) is broker
     assert type(world.manager).get_broker(broker.name) is None
 
@@ -300,7 +300,7 @@ def test_a_closed_broker_frees_its_name_and_takes_no_calls(world):
     server.bind(PORT, Accepts())
     server.close()
     server.close()
-    assert world.manager.find("server") is None
+    assert world.find("server") is None
     assert type(refusal(client, "server")) is UnknownBroker
     with pytest.raises(Closed):
         server.bind(PORT, Accepts())
@@ -312,13 +312,13 @@ def test_a_closed_broker_frees_its_name_and_takes_no_calls(world):
     client.connect("server", PORT, connects)
     until(lambda: connects.queues and accepts.queues)
     server.close()  # closing the old one once more does not touch the new one of its name
-    assert world.manager.find("server") is again
+    assert world.find("server") is again
 
 
 def test_a_broker_is_closed_by_its_with_block(world):
     with world.broker("scoped") as broker:
-        assert world.manager.find("scoped") is broker
-    assert world.manager.find("scoped") is None
+        assert world.find("scoped") is broker
+    assert world.find("scoped") is None
     with pytest.raises(Closed):
         broker.bind(PORT, Accepts())
 
@@ -462,10 +462,10 @@ def test_a_thread_broker_in_hand_is_of_the_wrong_kind_and_another_object_of_the_
 def test_a_manager_binds_and_connects_for_its_event_brokers(world):
     client, server = world.brokers()
     accepts, connects = Accepts(), Connects()
-    assert world.manager.accept("server", PORT, listener=accepts) is True
-    assert world.manager.accept("server", PORT, listener=accepts) is False  # as `bind` says it
-    assert world.manager.connect("client", "server", PORT, listener=connects) is True
-    assert world.manager.connect(client, server, PORT, listener=connects) is True
+    assert server.manager.accept("server", PORT, listener=accepts) is True
+    assert server.manager.accept("server", PORT, listener=accepts) is False  # as `bind` says it
+    assert client.manager.connect("client", "server", PORT, listener=connects) is True
+    assert client.manager.connect(client, server, PORT, listener=connects) is True
     until(lambda: len(accepts.queues) == len(connects.queues) == 2)
     for mine, theirs in zip(connects.queues, accepts.queues, strict=True):
         mine.send(b"x")
@@ -477,7 +477,7 @@ def test_a_manager_says_which_arguments_an_event_broker_takes(world):
     manager = world.manager
     for arguments in ({}, {"timeout": 1}, {"timeout": 1, "listener": Accepts()}):
         with pytest.raises(WrongKind, match="event broker"):
-            manager.accept("server", PORT, **arguments)
+            manager.accept("client", PORT, **arguments)
         with pytest.raises(WrongKind, match="event broker"):
             manager.connect("client", "server", PORT, **arguments)
     with Broker("threads", manager) as threads:

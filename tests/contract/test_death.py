@@ -68,7 +68,7 @@ def test_a_broker_may_be_closed_from_inside_a_listener(world):
     aborted(my_history)
     aborted(their_history)
     assert [event[0] for event in their_history.events] == ["received", "closed"]
-    assert world.manager.find("server") is None
+    assert world.find("server") is None
 
 
 def test_a_pump_that_stops_delivers_what_was_sent_and_then_aborts(two_pumps):
@@ -80,7 +80,7 @@ def test_a_pump_that_stops_delivers_what_was_sent_and_then_aborts(two_pumps):
     world.server_pump.stop(drain=True)
     at_mine = aborted(my_history)
     at_theirs = aborted(their_history)
-    if not world.mixed:  # mixed: what still stood in the channel is reported instead
+    if world.shares_objects:  # else: what was still on its way is reported instead
         assert their_history.messages == messages
     assert their_history.messages + at_mine.undelivered == messages
     assert at_theirs.unread == at_mine.undelivered
@@ -163,7 +163,7 @@ def test_a_stopped_pump_takes_no_broker_and_no_connect(two_pumps):
     world.server_pump.stop()
     with pytest.raises(Closed):
         world.broker("late", world.server_pump)
-    assert world.manager.find("late") is None
+    assert world.find("late") is None
     with pytest.raises(Closed):
         server.connect("client", PORT, Connects())
     connects = Connects()

@@ -95,7 +95,8 @@ def test_what_was_to_be_told_is_told_even_by_a_pump_that_drops_its_events(two_pu
         until(lambda: not two_pumps.client_pump._queue.events, what="they are dropped")
         hold.set()
     assert isinstance(history.reason, Aborted)
-    assert [type(reason) for reason in connects.reasons] == [UnknownBroker]
+    (refused,) = connects.reasons
+    assert isinstance(refused, UnknownBroker | Closed)  # Closed: nobody elsewhere had answered yet
     assert dropped == []
 
 

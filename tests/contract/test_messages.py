@@ -168,7 +168,7 @@ def test_sent_comes_once_the_receiver_has_taken_the_message(full_event):
     full_event.settle()
     assert history.events == []
     for taken, message in enumerate(messages, start=1):
-        assert theirs.receive_wait(timeout=10) is message
+        assert theirs.receive_wait(timeout=10) == message
         until(lambda taken=taken: len(history.events) == taken)
     assert history.events == [("sent", message) for message in messages]
 

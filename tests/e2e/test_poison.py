@@ -6,7 +6,6 @@ letter, however far in front of the others or behind them it lies.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import pytest
 
 import hocket
 from tests.support.processes.doomed import DIED
+from tests.support.processes.forked import popen
 from tests.support.processes.server import ServerProcess
 
 COUNT = 10
@@ -35,7 +35,8 @@ def fill(url: str, topics: list[str]) -> None:
 def consume(url: str, topic: str) -> int:
     _, mode = TOPICS[topic]
     command = [sys.executable, "-m", "tests.support.processes.doomed", url, topic, "w", mode]
-    return subprocess.run(command, timeout=60, check=False).returncode
+    with popen(command) as process:
+        return int(process.wait(60))
 
 
 def deaths_until_done(url: str, topic: str) -> int:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 import hocket
+from tests.support.processes.forked import popen
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
@@ -20,7 +21,7 @@ MESSAGES = 40
 
 class WorkerProcess:
     def __init__(self, url: str, how: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = popen(
             [sys.executable, "-m", "tests.support.processes.worker", url, "jobs", "workers", how],
             stdout=subprocess.PIPE,
             text=True,

@@ -164,10 +164,9 @@ def test_a_large_object_sent_twice_is_counted_twice_and_discounted_twice():
 def test_a_broker_that_closes_between_the_look_and_the_meeting_is_unknown():
     manager = BrokerManager()
     server, client = Broker("server", manager), Broker("client", manager)
-    host = client._host("server")
     server.close()
     with pytest.raises(UnknownBroker):
-        client._arrive("connect", host, 1)
+        client._arrive("connect", server, 1)
     client.close()
 
 

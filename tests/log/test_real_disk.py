@@ -17,6 +17,7 @@ from hocket.log.store import ReadResult
 from hocket.log.verify import verify
 from hocket.wire.entry import HEADER_BYTES, unpack_header
 from tests.support.log.appender import GROUPS, Host, body_of
+from tests.support.processes.forked import popen
 
 ROUNDS = 5
 LINES = 60  # commits to wait for before the kill
@@ -52,7 +53,7 @@ def test_kill_minus_nine(tmp_path: Path) -> None:
     said: dict[int, int] = {}
     for number in range(ROUNDS):
         command = [sys.executable, "-m", "tests.support.log.appender", str(tmp_path), str(number)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        with popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             for _ in range(LINES + 7 * number):
                 words = [int(word) for word in child.stdout.readline().split()]

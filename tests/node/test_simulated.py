@@ -14,8 +14,9 @@ from hocket.core.partition.dedupe import NEW, Dedupe
 from hocket.core.partition.partition import Partition
 from hocket.log.settings import LogSettings
 from tests.support.node.simulated import SECOND, Admin, Consumer, Producer, World, check
+from tests.support.threads import LONG
 
-SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "25")))
+SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "100" if LONG else "10")))
 
 
 def tiny() -> LogSettings:
@@ -62,6 +63,7 @@ def live(seed: int | str, *, crashes: int = 4, batches: int = 25) -> dict[str, i
     return looked
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_acknowledged_is_lost_and_nothing_is_stored_twice(seed):
     looked = live(seed)

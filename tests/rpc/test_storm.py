@@ -25,6 +25,7 @@ import pytest
 
 from tests.rpc.test_served import rpc_address
 from tests.support.cli import HOCKET, Serving, environment
+from tests.support.processes.forked import popen
 from tests.support.rpc.world import Address, Sink, World, of, run, session
 from tests.support.threads import LONG, PATIENCE, until
 
@@ -156,7 +157,7 @@ def storm(address: Address, said: bytes, seconds: float, chance: random.Random) 
 
 
 def _client(address: Address, name: str) -> subprocess.Popen[str]:
-    client = subprocess.Popen(
+    client = popen(
         [sys.executable, "-m", "tests.support.rpc.storm_client", *map(str, address), name],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         cwd=Path(__file__).parents[2],
@@ -174,7 +175,7 @@ def _kill(client: subprocess.Popen[str]) -> None:
 @contextmanager
 def logged_broker(data: Path, log: Path) -> Iterator[Serving]:
     with log.open("w") as stderr:
-        process = subprocess.Popen(
+        process = popen(
             [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--rpc-listen", "127.0.0.1:0",
              "--data", str(data), "--log-level", "info"],
             stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment(),

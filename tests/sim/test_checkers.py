@@ -125,6 +125,7 @@ class Cluster:
             me=named(node),
             parent=None if parent is None else named(parent),
             is_owner=parent is None,
+            is_leader=parent is None,
             children=Children(children),
             consumers={},
             settings=SimpleNamespace(children_max=2),
@@ -609,6 +610,15 @@ class TestWhoIsNotNeededIsForgotten:
         with pytest.raises(Violation, match="d serves nobody"):
             cluster.checker(self.name).at_end()
 
+    def test_nor_does_a_copy_stay_for_nobody(self):
+        cluster = Cluster()
+        cluster.add_relay("a", None)
+        cluster.machines[0].node.relays.cores[PARTITION_ID].is_leader = False
+        cluster.look(self.name)
+        cluster.now_us += 9_000_001
+        with pytest.raises(Violation, match="a serves nobody"):
+            cluster.checker(self.name).at_end()
+
     def test_one_that_was_needed_meanwhile_has_it_again(self):
         cluster = Cluster()
         cluster.add_relay("d", "a")
@@ -889,7 +899,12 @@ class TestTheMetadata:
 
     def machine(self, name: str, index: int, *, seen: int = -1, **parts: object):
         snapshot = json.dumps(parts).encode()
-        node = SimpleNamespace(metadata_index=index, metadata_snapshot=lambda: (index, snapshot))
+        texts = {part: json.dumps(state) for part, state in parts.items()}
+        node = SimpleNamespace(
+            metadata_index=index,
+            metadata_snapshot=lambda: (index, snapshot),
+            metadata_parts=lambda *, anew: texts,
+        )
         held = SimpleNamespace(node=node)
         return SimpleNamespace(name=name, node=held, lives=1, seen_metadata=seen)
 

@@ -73,6 +73,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "never_register_late": ((RIGHT,), (7, 2, 0, 35)),
     "leave_one_out_of_a_small_ring": (("small_rings_follow_the_registry",), (13, 14, 19, 8)),
     "serve_past_the_committed_end": (("only_committed_batches_are_relayed",), (13, 5)),
+    "a_copy_hands_on_what_it_stores": (("only_committed_batches_are_relayed",), (9,)),
     "more_children_than_allowed": ((TREE,), (14, 10, 3, 9, 11)),
     "resume_at_the_newest": ((OFFSETS,), (8, 3)),
     "accept_a_gap": ((OFFSETS,), (2, 1, 8, 3)),
@@ -88,6 +89,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "keep_what_was_proposed_when_deposed": ((RAISES,), (1, 12)),
     "tell_what_is_not_committed": ((SAME, RAISES), (3, 7)),
     "forget_the_members_in_snapshots": ((IDEAL, RIGHT, ROOT_LED), (0,)),
+    "forget_who_was_stopped_in_order": ((IDEAL,), (5,)),
     "forget_a_commit": ((IN_ORDER,), (0, 1, 3)),
     "forget_acks_in_the_log": ((FOR_GOOD,), (0, 1)),
     "skip_a_message_when_opened_again": ((IN_ORDER,), (0,)),
@@ -175,7 +177,14 @@ _FEEDS = {
     **_DAMAGE, "temper": "calm", "guarded": True, "faults": ("crash",), "popular": 0,
     "replicas": (), "holders": 0, "nodes": 5, "nodes_max": 5, "publishers": 0, "producers": 1,
 }  # fmt: skip
+# In these all nodes are stopped at once and started again.
+_STOPPED = {
+    **_DAMAGE, "temper": "stopped", "faults": ("shutdown", "crash"), "replicas": (), "holders": 0,
+    "publishers": 0, "producers": 1, "batches": 10, "subscribers": 1, "nodes": 4, "nodes_max": 4,
+    "successors": 3, "fault_every_us": 4 * SECOND,
+}  # fmt: skip
 WORLDS = {
+    "forget_who_was_stopped_in_order": _STOPPED,
     "begin_a_feed_too_far": _FEEDS,
     "stay_when_the_feeder_is_lost": _FEEDS,
     "forget_to_stop_a_feed": _FEEDS,

@@ -22,7 +22,7 @@ def test_all_of_it_can_be_printed():
 
 def test_every_temper_and_every_fault_come_up_and_none_comes_always():
     tempers = Counter(options.temper for options in MANY)
-    assert tempers.keys() == {"still", "single", "split", "calm", "wild"}
+    assert tempers.keys() == {"still", "single", "split", "stopped", "calm", "wild"}
     assert tempers["calm"] > 100 < tempers["wild"]
     for kind in WILD:
         runs = [options for options in MANY if options.temper == "wild"]

@@ -18,6 +18,7 @@ import pytest
 
 import hocket
 from hocket.client.faces.blocking.client import Client
+from tests.support.java import java_options
 from tests.support.leaks import LeakCheck
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import stack
@@ -52,8 +53,7 @@ def spark() -> Iterator[SparkSession]:
         "hocket's tests",
         config={
             "spark.driver.memory": "1g",
-            # Short jobs: a compiler that is quick to begin counts for more than fast code.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": java_options(),
             "spark.default.parallelism": "2",
         },
     )

@@ -19,6 +19,7 @@ from typing import IO, Any
 from click.testing import CliRunner
 
 from hocket.cli.program import program
+from tests.support.processes.forked import popen
 from tests.support.threads import PATIENCE
 
 HOCKET = [sys.executable, "-W", "error", "-m", "hocket.cli"]
@@ -47,7 +48,7 @@ class Serving:
 @contextmanager
 def serving(data: Path, *args: str, log: IO[bytes] | None = None, **env: str) -> Iterator[Serving]:
     """A broker process for the block; what it logs goes to `log`, or is shown if the test fails."""
-    process = subprocess.Popen(
+    process = popen(
         [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--data", str(data), *args],
         stdout=subprocess.PIPE,
         stderr=log,
@@ -100,7 +101,7 @@ class Hocket:
 
     def process(self, *args: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         """In a process of its own, with pipes."""
-        return subprocess.Popen(
+        return popen(
             [*HOCKET, *args],
             stdin=subprocess.PIPE,
             stdout=stdout,

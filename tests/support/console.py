@@ -32,6 +32,7 @@ from click.testing import CliRunner
 
 from hocket.cli.program import program
 from tests.support.cli import HOCKET, environment
+from tests.support.processes.forked import popen
 from tests.support.threads import PATIENCE, until
 
 ADDRESS = "127.0.0.1:4150"  # what pages say
@@ -211,7 +212,7 @@ class Page:
     def _serve(self, args: list[str]) -> str:
         assert self._broker is None, "one broker at a time"
         with self._said.open("wb") as terminal:
-            self._broker = subprocess.Popen(
+            self._broker = popen(
                 [*HOCKET, *args, "--listen", "127.0.0.1:0"],
                 stdout=terminal,
                 stderr=terminal,

@@ -13,6 +13,7 @@ from typing import Any
 import hocket.rpc.schema  # Cap'n Proto keeps the schemas' files open from here on
 import hocket.wire.node_schema
 import hocket.wire.schema  # noqa: F401
+from tests.support.processes import forked
 from tests.support.threads import pause_after, stack
 
 with suppress(ImportError):  # it starts threads when it is loaded, and keeps them
@@ -66,6 +67,8 @@ def _os_threads() -> set[int]:
 def _open_files() -> set[tuple[int, str]]:
     found = set()
     for name in os.listdir("/proc/self/fd"):
+        if int(name) in forked.kept:
+            continue
         try:
             found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
         except OSError:  # the descriptor of this very listing

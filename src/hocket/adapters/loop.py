@@ -16,6 +16,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from threading import get_ident
 from time import monotonic
 from typing import Any
 
@@ -39,6 +40,11 @@ class Loop:
         self._tick_seconds = 3600.0
         self._turn_ended: Task = _nothing
         self._timers: TimerHeap[float] = TimerHeap()
+        self._thread_id: int | None = None
+
+    def is_own_thread(self) -> bool:
+        """Whether this is the thread on which `run` was called."""
+        return get_ident() == self._thread_id
 
     def post(self, task: Task) -> None:
         """Have `task` called on the loop's thread; from any thread, signal handlers included."""
@@ -77,6 +83,7 @@ class Loop:
         self._stopping = True
 
     def run(self) -> None:
+        self._thread_id = get_ident()
         next_tick = monotonic() + self._tick_seconds
         while not self._stopping:
             now = monotonic()
@@ -90,6 +97,7 @@ class Loop:
                 self._ticker()
                 next_tick = monotonic() + self._tick_seconds
         self._stopping = False
+        self._thread_id = None
 
     def turn(self, timeout: float) -> None:
         """One turn, waiting up to `timeout` seconds for something to happen."""

@@ -181,6 +181,23 @@ class TlsTransport:
             self.wants_write = True
             raise BlockingIOError from None
 
+    def recv(self, most: int) -> bytes:
+        self.wants_write = False
+        try:
+            return (self._tls or self._plain).recv(most)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except ssl.SSLWantWriteError:  # as in `recv_into`
+            self.wants_write = True
+            raise BlockingIOError from None
+
+    def send_one(self, data: bytes | bytearray | memoryview) -> int:
+        assert self._tls is not None
+        try:
+            return self._tls.send(data)
+        except ssl.SSLWantWriteError:
+            return 0
+
     def send(self, views: Sequence[memoryview]) -> int:
         # OpenSSL may have sent part of what it did not take whole. It goes on from there if it gets
         # the same bytes again (wherever they lie now), perhaps with more behind them. Hence the

@@ -49,6 +49,12 @@ class Transport(Protocol):
     def recv_into(self, buffer: memoryview) -> int:
         """Receive at least one byte; 0 at the end of what the other side sends."""
 
+    def recv(self, most: int) -> bytes:
+        """Receive at least one byte and at most so many; b"" at the end, as `recv_into`."""
+
+    def send_one(self, data: bytes | bytearray | memoryview) -> int:
+        """`send` of one run of bytes."""
+
     def send(self, views: Sequence[memoryview]) -> int:
         """Returns how many bytes were taken; 0 if there is no room now.
 
@@ -89,6 +95,19 @@ def send_at_once(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+# A machine that vanishes without a word is found out after some 11 s of silence.
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPALIVE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3}
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the system find out that the machine at the other end is gone."""
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class PlainTransport:
     reads_per_turn = 16
     short_is_all = True
@@ -101,6 +120,7 @@ class PlainTransport:
         self._socket = sock
         self.fileno = sock.fileno
         self.recv_into = sock.recv_into
+        self.recv = sock.recv
         self.close = sock.close
 
     def handshake(self) -> None:
@@ -111,6 +131,12 @@ class PlainTransport:
 
     def end_sending(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
+
+    def send_one(self, data: bytes | bytearray | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
 
     def send(self, views: Sequence[memoryview]) -> int:
         try:

@@ -10,8 +10,8 @@ from hocket.cli.server_options import server_options
 
 COMMANDS = [
     "serve", "ping", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
-    "grant", "can", "audit", "ring", "node", "cluster", "context", "log", "certs", "sim",
-    "completion",
+    "grant", "can", "audit", "ring", "node", "name", "cluster", "context", "log", "certs",
+    "pipeline", "sim", "completion",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def partitions_of(found: TreeDescription) -> dict[int, list[TreeNode]]:
 
 
 def root_of(nodes: list[TreeNode]) -> str:
-    """Empty: nobody that answered leads the partition."""
+    """The leader; empty: nobody that answered leads the partition."""
     return next((each.node for each in nodes if each.is_root), "")
 
 
@@ -34,6 +34,7 @@ def fields(found: TreeDescription) -> list[dict[str, Any]]:
                 {
                     "node": each.node,
                     "parent": each.parent or None,
+                    "reads_log": each.reads_log,
                     "children": list(each.children),
                     "consumers": each.consumers,
                     "bytes_out": each.bytes_out,
@@ -50,9 +51,9 @@ def fields(found: TreeDescription) -> list[dict[str, Any]]:
 
 
 def depth_of(node: TreeNode, by_node: dict[str, TreeNode]) -> int | None:
-    """How many steps it is from the root; None: its parents do not lead there."""
+    """How many steps it is from a root; None: its parents do not lead there."""
     at, depth = node, 0
-    while not at.is_root:
+    while not at.is_root and not at.reads_log:
         depth += 1
         above = by_node.get(at.parent)
         if above is None or depth > len(by_node):
@@ -67,7 +68,7 @@ def is_tree(found: TreeDescription) -> bool:
 
 
 def table(found: TreeDescription, named: Callable[[str], str]) -> str:
-    """Each partition's nodes, the root first, each behind its parent."""
+    """Each partition's nodes, the roots first, each behind its parent."""
     rows: list[tuple[str | int, ...]] = []
     for partition, nodes in partitions_of(found).items():
         by_node = {each.node: each for each in nodes}

@@ -69,7 +69,7 @@ def _partition(
         name = named(each.node)
         if len(name) > NAME_MAX:
             name = f"{name[: NAME_MAX - 1]}…"
-        colour = "#c60" if each.is_root else "#2a7"
+        colour = "#c60" if each.is_root else "#da2" if each.reads_log else "#2a7"
         dots.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="{colour}" stroke="white">'
             f"<title>{escape(each.node)}</title></circle>"

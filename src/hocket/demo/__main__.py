@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter
 
-from hocket.demo import crowd, local, spark, teamwork, topics
+from hocket.demo import crowd, local, names, spark, teamwork, topics
 from hocket.demo.outcome import Outcome
 from hocket.local import MixedQueueBroker, QueueBroker
 
@@ -33,6 +33,7 @@ SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
     ),
     ("2 queues", "thread to asyncio", lambda _: local.a_thread_and_a_coroutine()),
     ("2 queues", "refusal and abort", local.refusals_and_force),
+    ("2 queues", "three processes, by name", names.three_processes),
     ("3 topics", "embedded broker, two indexes", topics.two_indexes),
     ("3 topics", "memory, then disk", lambda _: topics.memory_then_disk()),
     ("3 topics", "served, kill -9, recovered", topics.killed_under_load),
@@ -57,12 +58,12 @@ def main() -> None:
     if sys.stderr.isatty():
         print("\r" + " " * 76 + "\r", end="", file=sys.stderr)
     print(
-        f"{'level':<11}{'what':<29}{'connections':>11}{'messages':>10}{'MB':>7}{'seconds':>9}  "
+        f"{'level':<12}{'what':<29}{'connections':>11}{'messages':>10}{'MB':>7}{'seconds':>9}  "
         "result"
     )
     for level, scene, o in rows:
         print(
-            f"{level:<11}{scene:<29}{o.connections:>11,}{o.messages:>10,}"
+            f"{level:<12}{scene:<29}{o.connections:>11,}{o.messages:>10,}"
             f"{o.size / 1e6:>7.1f}{o.seconds:>9.2f}  {o.note}"
         )
     left = [t.name for t in threading.enumerate() if t is not threading.main_thread()]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hocket.deadline import Deadline
-from hocket.errors import Closed, PortInUse, UnknownBroker, WrongKind
-from hocket.local.broker_manager import AnyBroker, BrokerManager, chosen_manager
+from hocket.errors import Closed, HocketError, PortInUse, UnknownBroker, WrongKind
+from hocket.local.broker_manager import (
+    AnyBroker,
+    BrokerManager,
+    HasNames,
+    Meeting,
+    chosen_manager,
+)
 from hocket.local.channel import BUFFER_BYTES, Channel
-from hocket.local.checks import check_at_least, check_port
-from hocket.local.rendezvous import Rendezvous, Side
+from hocket.local.checks import check_at_least, check_name, check_port
+from hocket.local.rendezvous import Rendezvous, Side, Visitor
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,9 +31,16 @@ class Broker:
     this broker makes.
     """
 
+    kind = "thread"
+
     def __init__(
-        self, name: str, manager: BrokerManager | None = None, *, buffer_bytes: int = BUFFER_BYTES
+        self,
+        name: str,
+        manager: BrokerManager | HasNames | None = None,
+        *,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
+        check_name(name)
         check_at_least(buffer_bytes, 1, "buffer_bytes")
         self.name = name
         self.manager = chosen_manager(manager)
@@ -37,7 +50,12 @@ class Broker:
         self._waiting: dict[int, deque[Rendezvous[Broker]]] = {}
         # Where this broker waits itself: at other brokers, and at rendezvous of nobody's.
         self._elsewhere: dict[Rendezvous[Broker], None] = {}
-        self.manager.register(self)
+        self.manager.reserve(name, self.kind)
+        try:
+            self.manager.register(self)
+        except HocketError:
+            self.manager.give_back(name)
+            raise
 
     @property
     def rendezvous(self) -> list[Rendezvous[Broker]]:
@@ -69,7 +87,7 @@ class Broker:
         Closed when either broker is closed while waiting.
         """
         deadline = Deadline(timeout)
-        met = self._arrive("connect", self._host(name), port)
+        met = self._reach(name, port)
         return met if isinstance(met, Channel) else met.wait(deadline)
 
     async def connect_async(
@@ -77,7 +95,7 @@ class Broker:
     ) -> Channel:
         """`connect` for a coroutine."""
         deadline = Deadline(timeout)
-        met = self._arrive("connect", self._host(name), port)
+        met = self._reach(name, port)
         return met if isinstance(met, Channel) else await met.wait_async(deadline)
 
     def close(self) -> None:
@@ -86,7 +104,7 @@ class Broker:
         Channels that exist already live on.
         """
         with self.manager.lock:
-            self.closed = True
+            was_open, self.closed = not self.closed, True
             self.manager.unregister(self)
             for rendezvous in [*self.rendezvous, *self._elsewhere]:
                 assert rendezvous.broker is not None, "who waits has come"
@@ -97,6 +115,8 @@ class Broker:
                         f"waited to {rendezvous.side}{where}"
                     )
                 )
+        if was_open:
+            self.manager.give_back(self.name)
 
     # --- for rendezvous ------------------------------------------------------------------------
 
@@ -105,47 +125,34 @@ class Broker:
             raise Closed(f"broker {self.name!r} is closed")
 
     def begins_to_wait(self, rendezvous: Rendezvous[Broker]) -> None:
-        host, port = rendezvous.host, rendezvous.port
-        if host is not None and port is not None:
-            host._waiting.setdefault(port, deque()).append(rendezvous)
-        if host is not self:
+        enter(rendezvous)
+        if rendezvous.host is not self:
             self._elsewhere[rendezvous] = None
 
     def has_waited(self, rendezvous: Rendezvous[Broker]) -> None:
-        host, port = rendezvous.host, rendezvous.port
-        if host is not None and port is not None:
-            waiting = host._waiting[port]
-            waiting.remove(rendezvous)
-            if not waiting:
-                del host._waiting[port]
+        leave(rendezvous)
         self._elsewhere.pop(rendezvous, None)
 
-    def _host(self, name: str | AnyBroker) -> Broker:
+    def _reach(self, name: str | AnyBroker, port: int) -> Channel | Meeting:
+        """Meet an accept, or where we wait for it now: here, or at a broker elsewhere."""
+        check_port(port)
         self.check_open()
-        host = self.manager.require(name)
+        try:
+            host = self.manager.require(name)
+        except UnknownBroker:
+            elsewhere = None
+            if isinstance(name, str):
+                elsewhere = self.manager.meet_elsewhere(self, name, port)
+            if elsewhere is None:
+                raise
+            return elsewhere
         if not isinstance(host, Broker):
             raise WrongKind(f"{host.name!r} is an event broker; connect to it from one of its kind")
-        return host
+        return self._arrive("connect", host, port)
 
     def _arrive(self, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
-        """Meet the partner if one waits already; else the rendezvous at which we wait now."""
         check_port(port)
-        with self.manager.lock:
-            self.check_open()
-            if host.closed:
-                raise UnknownBroker(f"broker {host.name!r} has just been closed")
-            waiting = host._waiting.get(port)
-            if side == "accept":
-                self.manager.take_port(self, port)
-                if waiting and waiting[0].side == side:
-                    raise PortInUse(f"another accept waits on port {port} of broker {self.name!r}")
-            if waiting and waiting[0].side != side:
-                rendezvous = waiting[0]
-            else:
-                rendezvous = Rendezvous[Broker]()
-                rendezvous.host, rendezvous.port = host, port
-            met = rendezvous.arrive(side, self)
-            return rendezvous if met is None else met
+        return arrive(self, side, host, port)
 
     def __enter__(self) -> Self:
         return self
@@ -155,3 +162,40 @@ class Broker:
 
     def __repr__(self) -> str:
         return f"<Broker {self.name!r}{', closed' if self.closed else ''}>"
+
+
+def arrive(visitor: Visitor, side: Side, host: Broker, port: int) -> Channel | Rendezvous[Broker]:
+    """Meet the partner if one waits already; else the rendezvous at which the visitor waits now."""
+    with BrokerManager.lock:
+        visitor.check_open()
+        if host.closed:
+            raise UnknownBroker(f"broker {host.name!r} has just been closed")
+        waiting = host._waiting.get(port)
+        if side == "accept":
+            host.manager.take_port(host, port)
+            if waiting and waiting[0].side == side:
+                raise PortInUse(f"another accept waits on port {port} of broker {host.name!r}")
+        if waiting and waiting[0].side != side:
+            rendezvous = waiting[0]
+        else:
+            rendezvous = Rendezvous[Broker]()
+            rendezvous.host, rendezvous.port = host, port
+        met = rendezvous.arrive(side, cast(Broker, visitor))
+        return rendezvous if met is None else met
+
+
+def enter(rendezvous: Rendezvous[Broker]) -> None:
+    """Somebody waits there: so says the list of its host. The lock is held."""
+    host, port = rendezvous.host, rendezvous.port
+    if host is not None and port is not None:
+        host._waiting.setdefault(port, deque()).append(rendezvous)
+
+
+def leave(rendezvous: Rendezvous[Broker]) -> None:
+    """Nobody waits there any more; the lock is held."""
+    host, port = rendezvous.host, rendezvous.port
+    if host is not None and port is not None:
+        waiting = host._waiting[port]
+        waiting.remove(rendezvous)
+        if not waiting:
+            del host._waiting[port]

@@ -10,6 +10,8 @@ from hocket.errors import NameInUse, PortInUse, UnknownBroker, WrongKind, WrongT
 from hocket.local.checks import check_name
 
 if TYPE_CHECKING:
+    from hocket.deadline import Deadline
+    from hocket.errors import HocketError
     from hocket.local.channel import Channel
 
 
@@ -40,6 +42,33 @@ class EventBroker(AnyBroker, Protocol):
     def bind(self, port: int, listener: object) -> bool: ...
 
     def connect(self, name: str | AnyBroker, port: int, listener: object) -> bool: ...
+
+
+class HasNames(Protocol):
+    """A client of a cluster: it knows names in other processes."""
+
+    @property
+    def names(self) -> BrokerManager: ...
+
+
+class Attempt(Protocol):
+    """A connect of an event broker on its way to its answer (`queue_broker`)."""
+
+    @property
+    def port(self) -> int: ...
+
+    def claim(self) -> bool:
+        """True for the first call; the manager's lock is held."""
+
+    def refused(self, reason: HocketError) -> None: ...
+
+
+class Meeting(Protocol):
+    """A rendezvous, for one who waits there (`rendezvous`)."""
+
+    def wait(self, deadline: Deadline) -> Channel: ...
+
+    async def wait_async(self, deadline: Deadline) -> Channel: ...
 
 
 class _GetBroker:
@@ -151,6 +180,30 @@ class BrokerManager:
         _check_listener_alone(broker, listener, timeout)
         return cast(EventBroker, broker).connect(to_name, port, listener)
 
+    # --- for brokers in other processes; a manager of one process knows of none ----------------
+
+    def reserve(self, name: str, kind: str) -> None:
+        """A broker of this name is about to be registered. May wait; the lock is not held."""
+
+    def give_back(self, name: str) -> None:
+        """The broker of this name was closed, or not registered after all. The lock is not held."""
+
+    def connect_elsewhere(self, attempt: Attempt, name: str) -> bool:  # noqa: ARG002
+        """Have a connect answered that no broker here can answer; False if nobody else can.
+
+        The lock is held.
+        """
+        return False
+
+    def meet_elsewhere(
+        self,
+        visitor: ThreadBroker,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+        port: int,  # noqa: ARG002
+    ) -> Meeting | None:
+        """Where to wait for an accept in another process; None if there is no such broker."""
+        return None
+
     # --- for the brokers ---------------------------------------------------------------------
 
     def register(self, broker: AnyBroker) -> None:
@@ -210,10 +263,12 @@ class BrokerManager:
 _process_wide = BrokerManager()
 
 
-def chosen_manager(manager: BrokerManager | None) -> BrokerManager:
-    """The manager given, or the process-wide one for None."""
+def chosen_manager(manager: BrokerManager | HasNames | None) -> BrokerManager:
+    """The manager given (or a client's), or the process-wide one for None."""
     if manager is None:
         return _process_wide
+    if not isinstance(manager, BrokerManager):
+        manager = getattr(manager, "names", manager)  # a client of a cluster has one
     if not isinstance(manager, BrokerManager):
         raise WrongType(f"manager must be a BrokerManager, not {type(manager).__name__}")
     return manager

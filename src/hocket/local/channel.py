@@ -32,12 +32,13 @@ FROM_THE_START = 0  # compared by identity: `False == 0`, and False is not an of
 class Stream(CircularBuffer):
     """One direction of a channel: a ring that its writer or its reader may leave."""
 
-    __slots__ = ("reader_gone", "writer_gone")
+    __slots__ = ("reader_gone", "why", "writer_gone")
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
         self.writer_gone = False
         self.reader_gone = False
+        self.why = ""  # why the other end has left, if it is not that it wanted to
 
     def leave(self, *, as_writer: bool) -> None:
         with endings:
@@ -104,14 +105,15 @@ class Stream(CircularBuffer):
         return Disconnected(
             "this end of the channel was disconnected"
             if self.writer_gone
-            else "the other end has disconnected; what is written now would never be read"
+            else self.why
+            or "the other end has disconnected; what is written now would never be read"
         )
 
     def read_refused(self) -> Disconnected:
         return Disconnected(
             "this end of the channel was disconnected"
             if self.reader_gone
-            else "the other end has disconnected, and every byte it sent has been read"
+            else self.why or "the other end has disconnected, and every byte it sent has been read"
         )
 
 
@@ -127,11 +129,13 @@ class Channel:
     does not wait for ever, and a ResourceWarning is given.
     """
 
-    __slots__ = ("__weakref__", "_inbound", "_outbound", "_reading", "_writing")
+    __slots__ = ("__weakref__", "_inbound", "_outbound", "_reading", "_writing", "way")
 
     def __init__(self, inbound: Stream, outbound: Stream) -> None:
         self._inbound = inbound
         self._outbound = outbound
+        # How bytes go: "local" within a process, else "direct" or (by way of a) "node".
+        self.way = "local"
         # Whoever deletes the one token may read (or write). Deleting is atomic, costs a fifth of a
         # lock, and is no call, so that no signal handler can run between taking the token and the
         # `try` that gives it back.

@@ -125,6 +125,11 @@ class MessageQueue:
             end._carrier = carrier
 
     @property
+    def way(self) -> str:
+        """How messages go: "local" within a process, else "direct" or (by way of a) "node"."""
+        return "local"
+
+    @property
     def remote_port(self) -> int:
         """The local port of the other end."""
         return self._peer.local_port
@@ -146,13 +151,13 @@ class MessageQueue:
         """`send` for threads: wait while the queue is full. Raises Closed, Timeout."""
         deadline = NEVER if timeout is None else Deadline(timeout)
         if get_ident() == self._pump.thread_id:
-            raise _must_not_wait("send_wait", "send")
+            raise must_not_wait("send_wait", "send")
         lane = self._outbound
         taken = lane.offer(message)
         if taken:
             return
         if taken is None and get_ident() == self._peer._pump.thread_id:
-            raise _must_not_wait("send_wait", "send")
+            raise must_not_wait("send_wait", "send")
         if not wait(partial(self._offer, message), lane.room, deadline, "send"):
             raise self._closed_error() from self._reason
         lane.room.wake_one()  # what made room for ours may have made room for more
@@ -218,7 +223,7 @@ class MessageQueue:
         deadline = NEVER if timeout is None else Deadline(timeout)
         take = self._take if buffer is None else self._filling(buffer)
         if get_ident() == self._pump.thread_id:
-            raise _must_not_wait("receive_wait", "set_listener")
+            raise must_not_wait("receive_wait", "set_listener")
         message = take()
         if message is None:
             message = wait(take, self._inbound.takers, deadline, "receive")
@@ -463,6 +468,9 @@ class MessageQueue:
         """End by force, at once: both sides are told Aborted, which lists what was not taken."""
         self.cut(f"the queue was aborted by broker {self.broker.name!r}")
 
+    def begin_cut(self, why: str) -> None:
+        """`cut` is about to be called. Begin with what takes its time, if anything does."""
+
     def cut(self, why: str) -> None:
         """Abort, saying why; returns when the end is final, whichever side brought it about."""
         peer = self._peer
@@ -559,5 +567,5 @@ def as_delivered(message: Message) -> Message:
         return message
 
 
-def _must_not_wait(call: str, instead: str) -> WrongThread:
+def must_not_wait(call: str, instead: str) -> WrongThread:
     return WrongThread(f"{call} on a pump's own thread would stall the queue; use {instead}")

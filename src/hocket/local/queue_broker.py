@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hocket.deadline import Deadline
 from hocket.errors import Closed, HocketError, PortNotBound, UnknownBroker, WrongKind, WrongType
 from hocket.local.aio import wait_async
-from hocket.local.broker_manager import AnyBroker, BrokerManager, chosen_manager
+from hocket.local.broker_manager import AnyBroker, BrokerManager, HasNames, chosen_manager
 from hocket.local.checks import check_at_least, check_name, check_port
 from hocket.local.event_pump import EventPump
 from hocket.local.lane import BYTES_MAX, MESSAGES_MAX, Lane
@@ -67,11 +67,33 @@ class Attempt:
         """True for the first call; the manager's lock is held."""
         return self.broker.asked.pop(self, self) is None
 
+    def meet(self, host: QueueBroker) -> MessageQueue:
+        """Make the connection and tell who asked for it; the host's end. The lock is held."""
+        inbound, outbound = host._new_lane(), self.broker._new_lane()
+        theirs = host._new_queue(inbound, outbound)
+        ours = self.broker._new_queue(outbound, inbound)
+        theirs.join(ours)
+        self.connected(ours)
+        return theirs
+
     def connected(self, queue: MessageQueue) -> None:
         self.broker.pump.post_last(partial(tell, self.listener, "connected", queue))
 
     def refused(self, reason: HocketError) -> None:
         self.broker.pump.post_last(partial(tell, self.listener, "refused", reason))
+
+
+class Caller(Protocol):
+    """A connect that has come to a broker: an `Attempt`, or one of another process."""
+
+    @property
+    def port(self) -> int: ...
+
+    def claim(self) -> bool: ...
+
+    def meet(self, host: QueueBroker) -> MessageQueue: ...
+
+    def refused(self, reason: HocketError) -> None: ...
 
 
 class Answer(ConnectListener):
@@ -121,7 +143,7 @@ class QueueBroker:
         self,
         name: str,
         pump: EventPump,
-        manager: BrokerManager | None = None,
+        manager: BrokerManager | HasNames | None = None,
         *,
         messages_max: int = MESSAGES_MAX,
         bytes_max: int = BYTES_MAX,
@@ -139,16 +161,23 @@ class QueueBroker:
         self.closed = False
         self._bound: dict[int, object] = {}
         self._queues: dict[int, MessageQueue] = {}
-        self._arrivals: deque[Attempt] = deque()  # asked of us, not answered yet
+        self._arrivals: deque[Caller] = deque()  # asked of us, not answered yet
         self.asked: dict[Attempt, None] = {}  # asked by us, not answered yet
         self._ports = count(FIRST_QUEUE_PORT)
-        with self.manager.lock:  # a pump that stops meanwhile closes us once we are registered
-            pump.attach(self)
-            try:
-                self.manager.register(self)
-            except HocketError:
-                pump.detach(self)
-                raise
+        self._promised: set[int] = set()  # of queues that are not made yet
+        pump.check_open()
+        self.manager.reserve(name, self.kind)
+        try:
+            with self.manager.lock:  # a pump that stops meanwhile closes us once we are registered
+                pump.attach(self)
+                try:
+                    self.manager.register(self)
+                except HocketError:
+                    pump.detach(self)
+                    raise
+        except HocketError:
+            self.manager.give_back(name)
+            raise
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -165,7 +194,7 @@ class QueueBroker:
         check_listener(listener, "accepted")
         with self.manager.lock:
             self._check_open()
-            if port in self._bound or port in self._queues:
+            if port in self._bound or port in self._queues or port in self._promised:
                 return False
             self.manager.take_port(self, port)
             try:
@@ -201,6 +230,10 @@ class QueueBroker:
             try:
                 host = self.manager.require(name)
             except UnknownBroker as unknown:
+                self.asked[attempt] = None
+                if isinstance(name, str) and self.manager.connect_elsewhere(attempt, name):
+                    return True
+                del self.asked[attempt]
                 attempt.refused(unknown)
                 return True
             if not isinstance(host, QueueBroker) or host.kind != self.kind:
@@ -238,6 +271,9 @@ class QueueBroker:
                 attempt.refused(Closed(f"broker {self.name!r} was closed while it connected"))
             queues = list(self._queues.values())
         self.pump.detach(self)
+        self.manager.give_back(self.name)
+        for queue in queues:
+            queue.begin_cut(f"broker {self.name!r} was closed")
         for queue in queues:
             self.pump.guard(partial(queue.cut, f"broker {self.name!r} was closed"))
 
@@ -250,10 +286,14 @@ class QueueBroker:
         with self.manager.lock:
             self._queues.pop(queue.local_port, None)
 
-    def _arrive(self, attempt: Attempt) -> None:
+    def arrive(self, attempt: Caller) -> None:
         """Have a connect to this broker answered; the manager's lock is held."""
         self._arrivals.append(attempt)
         self.pump.post_if_open(self._answer)  # a pump that stops closes us, and that answers too
+
+    def _arrive(self, attempt: Attempt) -> None:
+        """`arrive`, of a connect within this process."""
+        self.arrive(attempt)
 
     def _bound_now(self, port: int) -> None:
         """A port is about to be bound; the manager's lock is held."""
@@ -272,20 +312,32 @@ class QueueBroker:
             if listener is None:
                 attempt.refused(self._not_bound(attempt.port))
                 return
-            inbound, outbound = self._new_lane(), attempt.broker._new_lane()
-            ours = self._new_queue(inbound, outbound)
-            theirs = attempt.broker._new_queue(outbound, inbound)
-            ours.join(theirs)
-            attempt.connected(theirs)
+            ours = attempt.meet(self)
         tell(listener, "accepted", ours)
 
     def _new_lane(self) -> Lane:
         return Lane(self.messages_max, self.bytes_max)
 
     def _new_queue(self, inbound: Lane, outbound: Lane) -> MessageQueue:
-        port = next(port for port in self._ports if port not in self._bound)
-        queue = self._queues[port] = MessageQueue(self, port, inbound, outbound)
+        queue = MessageQueue(self, self._new_port(), inbound, outbound)
+        self._queues[queue.local_port] = queue
         return queue
+
+    def _new_port(self) -> int:
+        return next(port for port in self._ports if port not in self._bound)
+
+    def promise_port(self) -> int:
+        """A local port for a queue that may come, whose other end must know it before."""
+        with self.manager.lock:
+            port = self._new_port()
+            self._promised.add(port)
+            return port
+
+    def keep_promise(self, port: int, queue: MessageQueue | None) -> None:
+        """The queue has come, or will not; the lock is held."""
+        self._promised.discard(port)
+        if queue is not None:
+            self._queues[port] = queue
 
     def _not_bound(self, port: int) -> PortNotBound:
         return PortNotBound(f"nothing is bound to port {port} of broker {self.name!r}")

@@ -140,6 +140,11 @@ class Rendezvous(Generic[B]):
         """A broker is closed: the side that waits raises `reason`. The lock is held."""
         self._end(reason)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was met or given up."""
+        return self._over
+
     def outcome(self) -> Channel | None:
         """The first side's end of the channel, None until settled. Raises why there is none."""
         outcome = self._outcome  # looked at once: another thread may settle it at any moment

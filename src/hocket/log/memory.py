@@ -107,6 +107,14 @@ class MemoryTier:
                     return max(header.base_offset, from_offset)
         return None
 
+    def lets_go(self, appended_until_us: int, bytes_max: int) -> bool:
+        """Whether `evict` would find something too old, or too much."""
+        if not self.slabs:
+            return False
+        slab = self.slabs[0]
+        is_old = slab.live >= len(slab) or slab.times[slab.live] <= appended_until_us
+        return is_old or self.bytes > bytes_max
+
     def evict(self, *, appended_until_us: int, bytes_max: int) -> bool:
         """Let go of what is too old or too much.
 

@@ -404,19 +404,22 @@ class LogStore:
     def flush(self) -> None:
         """The end of the driver's turn: start a group commit, unless one is under way."""
         self._wal.flush()
-        self._checkpoint_if_due(self._clock.now_us())
+        if self._unwritten or self._checkpointer.changed:
+            self._checkpoint_if_due(self._clock.now_us())
 
     @property
     def congested(self) -> bool:
         """Too many bytes are not durable yet, or not in segments yet: wait for `log_room`."""
+        settings = self._settings
+        if (
+            self._wal.staged_bytes <= settings.undurable_bytes_max
+            and self._unwritten - self._waiting_bytes <= settings.unwritten_bytes_max
+        ):
+            return False
         if self._stopped is not None or self._wal.full or self._checkpointer.full:
             return False  # waiting would not help: `admit` refuses, and reading must go on
-        congested = (
-            self._wal.staged_bytes > self._settings.undurable_bytes_max
-            or self._unwritten - self._waiting_bytes > self._settings.unwritten_bytes_max
-        )
-        self._owes_room |= congested
-        return congested
+        self._owes_room = True
+        return True
 
     def _durable(self, ends: list[tuple[GroupLog, LogEnd]]) -> None:
         through = {log.id: end.next_index - 1 for log, end in ends if not log.deleted}
@@ -483,7 +486,8 @@ class LogStore:
         """To be called about every 100 ms: eviction, the idle mark, checkpoints, the scrub."""
         now_us = self._clock.now_us()
         for log in self._groups.values():
-            if log.memory.slabs:
+            settings = log.settings
+            if log.memory.lets_go(now_us - settings.memory_retention_us, settings.memory_bytes_max):
                 self._evict(log, now_us)
         self._look_at_disk()
         if self._stopped is None:

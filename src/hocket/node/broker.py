@@ -21,7 +21,7 @@ from hocket.adapters.disk import DirectoryDisk
 from hocket.adapters.executor import ThreadExecutor
 from hocket.adapters.loop import READ, Loop
 from hocket.adapters.tls import TlsTransport
-from hocket.adapters.transport import PlainTransport, send_at_once
+from hocket.adapters.transport import PlainTransport, keep_alive, send_at_once
 from hocket.addresses import Address
 from hocket.core.session.session import TRUSTED, Caller
 from hocket.errors import Closed, HocketError, NoConnection, ShuttingDown, StoreStopped
@@ -117,6 +117,7 @@ class Broker:
             self._loop.close()
             raise
         self._connections.node = self.node
+        self.node.naming.splice = self._connections.splice
         self._loop.every(TICK_US / 1e6, self._tick)
         self._loop.after_turn(self._end_turn)
         forking.tell(self)
@@ -212,6 +213,7 @@ class Broker:
                 continue
             sock.setblocking(False)
             send_at_once(sock)
+            keep_alive(sock)
             tls = self._listeners[listener]
             transport = PlainTransport(sock) if tls is None else TlsTransport(sock, tls)
             place = str(Address(str(address[0]), address[1]))

@@ -28,12 +28,12 @@ from hocket.core.group0.forwards import deposed
 from hocket.core.metadata import metadata as metadata_core
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Place, Topic
+from hocket.core.metadata.names import Names
 from hocket.core.metadata.preferences import Preferences
 from hocket.core.metadata.registry import Registry
 from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.events import StageAcked, TransactionApplied
-from hocket.core.ring.contact import Contact
 from hocket.core.session.session import TRUSTED, Caller, Demand, Session, failure
 from hocket.errors import HocketError, StoreStopped
 from hocket.frames import Frame
@@ -68,6 +68,7 @@ from hocket.node.requests.consuming import Consuming
 from hocket.node.requests.feeding import Feeding
 from hocket.node.requests.handing_on import CHANGES, HandedOn, HandingOn, TakingOver
 from hocket.node.requests.indexes import Indexes
+from hocket.node.requests.naming import Naming
 from hocket.node.requests.operations import Operations
 from hocket.node.requests.preferring import Preferring
 from hocket.node.requests.producing import Producing
@@ -113,7 +114,6 @@ class Node:
         metadata = wiring.metadata
         self._access = Access(metadata.indexes)
         registry = Registry(metadata.indexes)
-        wiring.catalogue.address_of = lambda node: _address(registry.member(node))
         wiring.catalogue.nodes = lambda: max(1, len(registry.members))
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
         metadata.register(EntryKind.ACCESS, "access", self._access)
@@ -121,11 +121,16 @@ class Node:
         preferences = Preferences(metadata.indexes)
         wiring.catalogue.default_replication = lambda: preferences.replication_to_come
         metadata.register(EntryKind.PREFERENCES, "preferences", preferences)
+        names = Names(metadata.indexes)
+        metadata.register(EntryKind.NAMES, "names", names)
         is_old = DECISIONS not in store.recovered
         own = wiring.deciders.own.core
         metadata.retire(EntryKind.DECISION, "transactions", own if is_old else None)
         self.registering = Registering(wiring, registry)
+        wiring.catalogue.address_of = self.registering.address_of
         self.preferring = Preferring(wiring, preferences, self.registering)
+        self.naming = Naming(wiring, names, self.registering)
+        self.naming.leads = lambda: self.group0.leads and not self.group0.holds
         self.transactions = Transactions(wiring)
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
@@ -145,6 +150,7 @@ class Node:
         )  # fmt: skip
         self._guarding = Guarding(wiring, self._access, executor)
         self.handing_on = HandingOn(wiring, self._guarding)
+        self.naming.release_by = self.handing_on.release
         self.storing = Storing(wiring)
         self._dead_letters = DeadLetters(wiring, self._create, self.storing)
         self._reviving = Reviving(wiring, self._topics.ask_others)
@@ -176,6 +182,7 @@ class Node:
             raise
         recovery.tell(wiring)
         self.transactions.started()
+        self.naming.started()
         self._guarding.started()
 
     def _table_of_servants(self) -> dict[type, Servant]:
@@ -191,9 +198,12 @@ class Node:
             **self._trimming.servants(),
             **self._reading_audit.servants(),
             **self.preferring.servants(),
+            **self.naming.servants(),
             **alone.servants(),
         }
-        return servants | {kind: partial(self._change, servants[kind]) for kind in CHANGES}
+        changes = {kind: partial(self._change, servants[kind]) for kind in CHANGES}
+        claimed = self.naming.claiming(changes[frames.RegisterName])
+        return servants | changes | {frames.RegisterName: claimed}
 
     def _change(
         self,
@@ -227,6 +237,7 @@ class Node:
             EntryKind.ACCESS: self._guarding.changed,
             EntryKind.NODES: self.registering.changed,
             EntryKind.PREFERENCES: self.preferring.changed,
+            EntryKind.NAMES: self.naming.changed,
         }
 
     def _table_of_reactions(self) -> dict[type, Reaction]:
@@ -276,7 +287,11 @@ class Node:
         self._guarding.make_first_admin(token)
 
     def committed_log(self) -> CommittedLog:
-        return CommittedLog(self._wiring.log)
+        return CommittedLog(self._wiring.log, self._copies.readable)
+
+    def watch_copies(self, advanced: Callable[[Hosted], None]) -> None:
+        """Tell of each copy of a partition that another node leads how far it can be read."""
+        self._copies.on_advanced = advanced
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` of every partition held here, and from now on of every change."""
@@ -338,6 +353,7 @@ class Node:
         self._serving.knows = knows
         self._serving.catch_up = self._transacting.catch_up = catch_up
         self._guarding.catch_up_by(catch_up)
+        self.naming.catch_up, self.naming.knows = catch_up, knows
 
     def described(self, groups: Iterable[int]) -> tuple[PartitionDescription, ...]:
         """What those of these groups hold that are partitions here, for another node."""
@@ -372,6 +388,7 @@ class Node:
 
     def disconnected(self, connection: int) -> None:
         self._wiring.disconnect(connection)
+        self.naming.disconnected(connection)
 
     def end_turn(self) -> None:
         self.conclude()
@@ -404,6 +421,7 @@ class Node:
         self._decider_copies.tick()
         self.transactions.tick(now_us)
         self.storing.tick(now_us)
+        self.naming.tick(now_us)
         self._wiring.shares.tick()
         self.feeding.tick(now_us)
         self._dead_letters.tick()
@@ -489,6 +507,12 @@ class Node:
         """That index, and the state behind it."""
         return self._wiring.metadata.snapshot()
 
+    def metadata_parts(self, *, anew: bool = False) -> dict[str, str]:
+        """The same by its parts, as JSON; `anew`: also of parts that seem to be as they were."""
+        if anew:
+            self._wiring.metadata.changed()
+        return self._wiring.metadata.parts()
+
     def _took_effect(self, changes: list[tuple[int, Any]]) -> None:
         for kind, changed in changes:
             self._committed[kind](changed)
@@ -570,7 +594,3 @@ class Node:
                 known = recovered.pop(topic.groups[number], None)
                 copies = self._decider_copies if topic.name == DECIDERS else self._copies
                 copies.host(topic, number, known)
-
-
-def _address(contact: Contact | None) -> str:
-    return "" if contact is None else contact.address

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from crc32c import crc32c
@@ -137,7 +137,12 @@ def body_of(data: bytes, entry: Stored) -> memoryview:
 
 
 def packed_configuration(configuration: Configuration) -> bytes:
-    return json.dumps(asdict(configuration)).encode()
+    return json.dumps(fields_of(configuration)).encode()
+
+
+def fields_of(configuration: Configuration) -> dict[str, Any]:
+    """As JSON has it. Every checkpoint has those of all groups, so this copies nothing."""
+    return {name: getattr(configuration, name) for name in configuration.__slots__}
 
 
 def configuration_of(body: bytes) -> Configuration:
@@ -275,8 +280,11 @@ _OPENERS = {kind: open_ for _message, kind, _pack, open_ in _TABLE}
 
 def packed_beat(beat: Beat | BeatAnswer) -> RaftBeat | RaftBeatAnswer:
     if isinstance(beat, Beat):
-        lines, quiet = (_lines(each) for each in (beat.lines, beat.quiet))
+        lines = _lines(beat.lines) if beat.lines else b""
+        quiet = _lines(beat.quiet) if beat.quiet else b""
         return RaftBeat(beat.life, beat.sequence, lines, quiet)
+    if not (beat.apart or beat.behind or beat.awake):  # as a rule all is well
+        return RaftBeatAnswer(beat.life, beat.sequence, b"", b"", b"")
     return RaftBeatAnswer(
         beat.life,
         beat.sequence,
@@ -290,8 +298,11 @@ def opened_beat(beat: RaftBeat | RaftBeatAnswer) -> Beat | BeatAnswer:
     """Raises ProtocolError."""
     try:
         if isinstance(beat, RaftBeat):
-            lines, quiet = (list(_LINE.iter_unpack(each)) for each in (beat.lines, beat.quiet))
+            lines = list(_LINE.iter_unpack(beat.lines)) if beat.lines else []
+            quiet = list(_LINE.iter_unpack(beat.quiet)) if beat.quiet else []
             return Beat(beat.life, beat.sequence, lines, quiet)
+        if not (beat.apart or beat.behind or beat.awake):
+            return BeatAnswer(beat.life, beat.sequence, [], [], [])
         apart = list(_PAIR.iter_unpack(beat.apart))
         behind, awake = (
             [number for (number,) in struct.iter_unpack("<Q", each)]

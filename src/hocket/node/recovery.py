@@ -60,6 +60,7 @@ def adopt(wiring: Wiring, orphans: Iterable[int]) -> None:
             "the topic of log %d is lost with its name: the log is topic %r now",
             topic.groups[0], topic.name,
         )  # fmt: skip
+    wiring.metadata.changed()
 
 
 def recover_decisions(wiring: Wiring, own: RecoveredGroup | None) -> None:

@@ -33,6 +33,8 @@ class NodeSettings:
     log: LogSettings = field(default_factory=LogSettings)
     retention_every_us: int = 1_000_000
     hello_timeout_us: int = HELLO_TIMEOUT_US  # a connection that says nothing is hung up on
+    # How long the names of a process whose connection has ended stay its own: it may come back.
+    name_grace_us: int = 5_000_000
     argon2: Argon2Settings = Argon2Settings()
     # Batches that are staged for a transaction are dropped when their producer was not connected
     # for this long. It is long because a prepared producer waits, without a connection, for the

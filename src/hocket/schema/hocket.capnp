@@ -108,6 +108,16 @@ struct Frame {
     openFeed @70 :OpenFeed;
     describeTree @71 :DescribeTree;
     treeIs @72 :TreeIs;
+    registerName @73 :RegisterName;
+    releaseName @74 :ReleaseName;
+    findName @75 :FindName;
+    nameIs @76 :NameIs;
+    listNames @77 :ListNames;
+    namesAre @78 :NamesAre;
+    openPipe @79 :OpenPipe;
+    pipeWanted @80 :PipeWanted;
+    takePipe @81 :TakePipe;
+    pipeIs @82 :PipeIs;
   }
 }
 
@@ -1077,6 +1087,11 @@ enum Action {
 
   admin @5;
   # Everything. On the topics '*' that includes users, roles and grants.
+  bind @6;
+  # To have the name of a broker that other processes reach.
+
+  connect @7;
+  # To connect to such a name.
 }
 
 struct Participant {
@@ -1569,7 +1584,7 @@ struct TreeNode {
   # The id of its store.
 
   parent @2 :Text;
-  # The id of its parent. Empty: it is the root, or looks for a parent.
+  # The id of its parent. Empty: it is a root, or looks for a parent.
 
   children @3 :List(Text);
   # The ids of its children.
@@ -1585,6 +1600,9 @@ struct TreeNode {
 
   isRoot @7 :Bool;
   # It leads the partition.
+
+  readsLog @8 :Bool;
+  # It takes the batches from its own log, and so is a root: it leads the partition, or keeps a copy.
 }
 
 struct AuditRecord {
@@ -1598,4 +1616,135 @@ struct AuditRecord {
 
   text @2 :Text;
   # For people.
+}
+
+struct RegisterName {
+  # Register the name of a broker for the process behind this connection. The answer is Done.
+
+  name @0 :Text;
+  # The name: 1 to 255 bytes, printable.
+
+  kind @1 :Text;
+  # The kind of broker, "full-event", "mixed" or "thread". Only brokers of one kind connect.
+
+  lease @2 :Data;
+  # 16 random bytes. Whoever knows them may register the name again, at any node, and release it.
+
+  key @3 :Data;
+  # 32 random bytes, by which the nodes of the cluster make tickets for this name.
+
+  address @4 :Text;
+  # Where the process listens, as host:port. Empty: it is reached through its node only.
+
+  fingerprint @5 :Data;
+  # The SHA-256 of the certificate (DER) that the process shows there. Empty: it speaks no TLS.
+}
+
+struct ReleaseName {
+  # Free a name, if this lease has it. The answer is Done.
+
+  name @0 :Text;
+  # The name.
+
+  lease @1 :Data;
+  # The lease that it was registered with.
+}
+
+struct FindName {
+  # Ask where the broker of this name is, and for a ticket to call it. The answer is NameIs.
+
+  name @0 :Text;
+  # The name.
+}
+
+struct NameIs {
+  # The answer to FindName.
+
+  kind @0 :Text;
+  # The kind of broker.
+
+  lease @1 :Data;
+  # The first 8 bytes of its lease: enough to tell one registration from the next.
+
+  address @2 :Text;
+  # Where its process listens. Empty: it is reached through its node only.
+
+  fingerprint @3 :Data;
+  # The SHA-256 of the certificate that is shown there. Empty: no TLS is spoken there.
+
+  node @4 :Text;
+  # The address of the node that its process is connected to. Empty: it is this one.
+
+  ticket @5 :Data;
+  # To be shown to the process.
+
+  secret @6 :Data;
+  # By which the caller proves that the ticket is his.
+}
+
+struct ListNames {
+  # Ask for the names that the user may know of. The answer is NamesAre.
+
+  after @0 :Text;
+  # Only those behind this one.
+}
+
+struct NameDescription {
+  # A name of a broker.
+
+  name @0 :Text;
+  # The name.
+
+  kind @1 :Text;
+  # The kind of broker.
+
+  node @2 :Text;
+  # The id of the node that its process is connected to.
+
+  user @3 :Text;
+  # Who has registered it. Empty: there were no users.
+
+  address @4 :Text;
+  # Where its process listens. Empty: it is reached through its node only.
+}
+
+struct NamesAre {
+  # The answer to ListNames.
+
+  names @0 :List(NameDescription);
+  # By name.
+
+  next @1 :Text;
+  # There are more behind this one. Empty: these are all.
+}
+
+struct OpenPipe {
+  # Have this node pass bytes on between this connection and the process of the broker of this name.
+  # The answer is PipeIs.
+
+  name @0 :Text;
+  # The name.
+}
+
+struct PipeWanted {
+  # Somebody wants to reach a broker of this connection through the node. Its process opens another
+  # connection to this node, and sends TakePipe there.
+
+  name @0 :Text;
+  # The name that is called.
+
+  pipe @1 :Data;
+  # To be sent back in TakePipe.
+}
+
+struct TakePipe {
+  # Be the other end of a pipe. The answer is PipeIs.
+
+  pipe @0 :Data;
+  # What PipeWanted has said.
+}
+
+struct PipeIs {
+  # The pipe stands. This is the last frame of the connection in this direction. What follows are
+  # bytes of the process at the other end.
 }

@@ -1175,7 +1175,7 @@ struct TreeNode {
   # The id of its store.
 
   parent @2 :Text;
-  # The id of its parent. Empty: it is the root, or looks for a parent.
+  # The id of its parent. Empty: it is a root, or looks for a parent.
 
   children @3 :List(Text);
   # The ids of its children.
@@ -1191,6 +1191,9 @@ struct TreeNode {
 
   isRoot @7 :Bool;
   # It leads the partition.
+
+  readsLog @8 :Bool;
+  # It takes the batches from its own log, and so is a root: it leads the partition, or keeps a copy.
 }
 
 # --- the audit log, for people ---------------------------------------------------------------------

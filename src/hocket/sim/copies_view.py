@@ -114,7 +114,7 @@ class CopiesView:
         self.moved: list[Copy] = []  # by the last event
         self._by_place: dict[PartitionId, Story] = {}
         # By machine: the life and the state of its set of replicas that the list is of.
-        self._copies: dict[str, tuple[tuple[int, int], list[tuple[Replica[Any], Copy]]]] = {}
+        self._copies: dict[str, tuple[int, int, list[tuple[Replica[Any], Copy]]]] = {}
 
     def story_of(self, partition_id: PartitionId) -> Story | None:
         """Of a partition that is not deleted during the run; None: nobody has a copy yet."""
@@ -122,21 +122,23 @@ class CopiesView:
 
     def look(self, machine: Machine) -> bool:
         """Read what the machine's replicas have; whether any has moved."""
-        self.moved.clear()
-        node = machine.node
+        moved = self.moved
+        if moved:
+            moved.clear()
+        node, lives = machine.node, machine.lives
         if node is None:
             return False
-        state = machine.lives, node.replicas.changes
         known = self._copies.get(machine.name)
-        if known is None or known[0] != state:
-            known = self._copies[machine.name] = state, self._copies_of(machine)
-        for replica, copy in known[1]:
+        if known is None or known[0] != lives or known[1] != node.replicas.changes:
+            known = lives, node.replicas.changes, self._copies_of(machine)
+            self._copies[machine.name] = known
+        for replica, copy in known[2]:
             stamp = _stamp(replica)
-            if stamp != copy.stamp or copy.life != machine.lives:
+            if stamp != copy.stamp or copy.life != lives:
                 copy.story.new.clear()
                 self._read(copy, replica, stamp)
-                self.moved.append(copy)
-        return bool(self.moved)
+                moved.append(copy)
+        return bool(moved)
 
     def _copies_of(self, machine: Machine) -> list[tuple[Replica[Any], Copy]]:
         assert machine.node is not None

@@ -29,6 +29,8 @@ LIVES_MAX = 5  # of one machine: a node that comes back often has to wait longer
 STALL_US = (10_000, 300_000)  # too short for the node to be convicted
 LONG_STALL_US = (200_000, 3_000_000)
 DOWN_US = (50_000, 8_000_000)
+STOPPED_US = 50_000  # in which all machines are told to stop
+STARTED_US = (1_000, 400_000)  # until each is started again
 CUT_US = (300_000, 12_000_000)
 UNDER_WAY_US = 2_000_000  # the cut of a split run does not come before
 CLOG_US = (50_000, 2_000_000)
@@ -55,6 +57,7 @@ class Faults:
             "crash": self._crash,
             "flap": self._flap,
             "amnesia": self._amnesia,
+            "shutdown": self._shutdown,
             "stall": self._stall,
             "long_stall": self._long_stall,
             "slow_disk": self._slow_disk,
@@ -138,11 +141,32 @@ class Faults:
         machine.leave(lambda: self._left(machine, chance, comes_back=comes_back))
         return True
 
-    def _left(self, machine: Machine, chance: Random, *, comes_back: bool) -> None:
+    def _left(
+        self,
+        machine: Machine,
+        chance: Random,
+        *,
+        comes_back: bool,
+        within: tuple[int, int] = DOWN_US,
+    ) -> None:
         self._site.tell(machine, "has left")
         machine.left = True
         if comes_back:
-            self.restart_later(machine, chance.randint(*DOWN_US))
+            self.restart_later(machine, chance.randint(*within))
+
+    def _shutdown(self, chance: Random) -> bool:
+        """All machines are stopped in order, nearly at once, and started again, each as soon as it
+        has ended and some time has passed."""
+        machines = [each for each in self._site.machines if each.up and not each.leaving]
+        for machine in machines:
+            self.later(chance.randint(0, STOPPED_US), partial(self._stop, machine, chance))
+        return bool(machines)
+
+    def _stop(self, machine: Machine, chance: Random) -> None:
+        if machine.up and not machine.leaving:
+            self._site.tell(machine, "is stopped in order")
+            self._site.failed(machine)
+            machine.leave(lambda: self._left(machine, chance, comes_back=True, within=STARTED_US))
 
     def _crash(self, chance: Random) -> bool:
         fits = self._feeds_others if self._is_single else self._can_come_back
@@ -201,7 +225,7 @@ class Faults:
     def _restart(self, machine: Machine) -> None:
         self._site.tell(machine, "starts again")
         try:
-            machine.start(self._site.seeds(but=machine))
+            machine.start(self._seeds(machine))
         except HocketError as error:
             if not machine.is_damaged:
                 raise
@@ -209,6 +233,13 @@ class Faults:
             self._site.tell(machine, "does not start: {}", str(error))
             machine.does_not_start()
             self.count("did_not_start")
+
+    def _seeds(self, machine: Machine) -> list[str]:
+        """By which it comes back. Where all are stopped at once a machine is told nothing: it knows
+        by whom it has joined, and its founder nobody."""
+        if self._site.options.has("shutdown"):
+            return [] if machine.is_founder else [self._site.founder.address]
+        return self._site.seeds(but=machine)
 
     def pick(self, chance: Random, fits: Callable[[Machine], bool]) -> Machine | None:
         machines = [

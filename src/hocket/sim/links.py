@@ -28,6 +28,7 @@ from hocket.core.ring.contact import Contact
 from hocket.node.messages import CODEC
 from hocket.sim.scheduler import Scheduler
 from hocket.sim.trace import Trace
+from hocket.timers import Timer
 
 COMPARED_SHARE = 0.01
 ENCODED_SHARE = 0.01
@@ -134,9 +135,9 @@ class SimLinks:
         if self._comparing() < COMPARED_SHARE:
             original = deepcopy(message)
         arrive = partial(self._arrive, pair, sender, to.incarnation, message, original)
-        self._scheduler.at(self._arrival_us(pair), arrive)
+        self._scheduler.put(self._arrival_us(pair), Timer(arrive))
         if weather.duplication and self._strikes("duplication", weather.duplication):
-            self._scheduler.at(self._arrival_us(pair), arrive)
+            self._scheduler.put(self._arrival_us(pair), Timer(arrive))
 
     def _through_bytes(
         self, sender: Contact, to: Contact, message: object
@@ -161,7 +162,7 @@ class SimLinks:
             delay_us += self._streams["tails"].randrange(1, weather.tail_us_max)
         if self._slow_us:
             delay_us += self._slow_us.get(pair[0], 0) + self._slow_us.get(pair[1], 0)
-        arrival_us = self._scheduler.now_us() + delay_us
+        arrival_us = self._scheduler.time_us + delay_us
         if weather.reordering and self._strikes("reordering", weather.reordering):
             return arrival_us + self._streams["reordering"].randrange(1, 20 * weather.delay_us_max)
         newest_us = self._arrives_us.get(pair, 0)
@@ -192,7 +193,7 @@ class SimLinks:
             raise MessageChanged(f"sent as {original}, arrived as {message}")
         self.arrived += 1
         kind, number = type(message).__name__, getattr(message, "request", 0)
-        self._trace.event(self._scheduler.now_us(), receiver.name, f"{sender.node} {kind} {number}")
+        self._trace.event(self._scheduler.time_us, receiver.name, f"{sender.node} {kind} {number}")
         receiver.heard(sender, to_incarnation, message)
 
     # --- faults --------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ class SimLinks:
 
     def is_cut_off(self, address: str) -> bool:
         """Whether a cut lies between this machine and any other."""
-        return any(address in pair for pair in self._blocked)
+        return bool(self._blocked) and any(address in pair for pair in self._blocked)
 
     def clog(self, address: str) -> None:
         self._clogged.setdefault(address, [])

@@ -45,7 +45,13 @@ class Gated(Timer):
         self._time = time
 
     def __call__(self) -> None:
-        self._time.due(self)
+        time = self._time
+        if time.backlog is not None:
+            time.backlog.append(self)
+            return
+        action, self.action = self.action, None
+        if action is not None and not time.ended:
+            time.machine.turn(action)
 
 
 class MachineTime(Scheduler):
@@ -53,17 +59,17 @@ class MachineTime(Scheduler):
     timers run a little fast or slow, and its streams of chance are the machine's own."""
 
     def __init__(self, machine: Machine, scheduler: Scheduler) -> None:
-        self._machine = machine
+        self.machine = machine
         self._under = scheduler
         self._rate_ppm = machine.drift_ppm
-        self._backlog: list[Timer] | None = None  # while stalled: what waits
+        self.backlog: list[Timer] | None = None  # while stalled: what waits
         self.ended = False
 
     def now_us(self) -> int:
-        return self._under.now_us()
+        return self._under.time_us
 
     def random(self, stream: str) -> Random:
-        return self._under.random(f"{self._machine.name}/{stream}")
+        return self._under.random(f"{self.machine.name}/{stream}")
 
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
         timer = Gated(action, self)
@@ -71,32 +77,24 @@ class MachineTime(Scheduler):
         return timer
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
-        return self.at(self._under.now_us() + delay_us + delay_us * self._rate_ppm // PPM, action)
+        return self.at(self._under.time_us + delay_us + delay_us * self._rate_ppm // PPM, action)
 
     def do(self, action: Callable[[], object]) -> None:
         """Now, or when the machine goes on."""
-        if self._backlog is not None:
-            self._backlog.append(Gated(action, self))
+        if self.backlog is not None:
+            self.backlog.append(Gated(action, self))
         elif not self.ended:
-            self._machine.turn(action)
+            self.machine.turn(action)
 
     def stall(self) -> None:
-        if self._backlog is None:
-            self._backlog = []
+        if self.backlog is None:
+            self.backlog = []
 
     def resume(self) -> None:
         """What has waited happens now, in the order in which it came, one event each."""
-        backlog, self._backlog = self._backlog, None
+        backlog, self.backlog = self.backlog, None
         for timer in backlog or ():
             self._under.put(0, timer)
-
-    def due(self, timer: Timer) -> None:
-        if self._backlog is not None:
-            self._backlog.append(timer)
-            return
-        action, timer.action = timer.action, None
-        if action is not None and not self.ended:
-            self._machine.turn(action)
 
 
 class DriftingClock:
@@ -109,7 +107,7 @@ class DriftingClock:
         self.drift_ppm = drift_ppm
 
     def now_us(self) -> int:
-        now_us = self._scheduler.now_us()
+        now_us = self._scheduler.time_us
         if not self.drift_ppm:
             return now_us + self.skew_us
         return now_us + self.skew_us + (now_us - self._start_us) * self.drift_ppm // PPM
@@ -293,8 +291,9 @@ class Machine:
         """Everything that happens on this machine happens by way of this."""
         self._site.active = self
         action()
-        if self.node is not None:
-            self.node.end_turn()
+        node = self.node
+        if node is not None:
+            node.node.end_turn()
 
     def crash(self, *, power: bool) -> None:
         """The process is killed; with `power` so is the machine: unsynced data is lost, and
@@ -345,7 +344,14 @@ class Machine:
         assert node is not None
         if type(message) in RELAYED:
             self._site.tree_moved = True
-        self.time.do(partial(node.heard, sender, to_incarnation, message))
+        time = self.time
+        if time.backlog is not None or time.ended:
+            time.do(partial(node.heard, sender, to_incarnation, message))
+            return
+        self._site.active = self  # as in `turn`: most that happens on machines is this
+        node.heard(sender, to_incarnation, message)
+        if self.node is not None:
+            self.node.node.end_turn()
 
     def link_lost(self, contact: Contact) -> None:
         node = self.node

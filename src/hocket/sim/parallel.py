@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from hashlib import blake2b
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 from hocket.sim.report import Broken, Report
 from hocket.sim.run import run
@@ -30,12 +30,16 @@ def run_seeds(
     if jobs <= 1:
         yield from map(work, seeds)
         return
+    others = set(active_children())
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupts
     ) as pool:
         try:
             yield from _in_order(pool, work, iter(seeds), jobs * AHEAD)
         except BaseException:
+            # A run may take half a minute, and nobody wants it any more.
+            for each in set(active_children()) - others:
+                each.terminate()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 

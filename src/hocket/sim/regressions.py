@@ -10,7 +10,8 @@ from hocket.sim.swarm import Options
 
 def _parsed(seed: int, text: str) -> tuple[int, Options]:
     fields = json.loads(text)
-    return seed, Options(**{**fields, "faults": tuple(fields["faults"])})
+    tuples = {name: tuple(fields[name]) for name in ("faults", "replicas") if name in fields}
+    return seed, Options(**{**fields, **tuples})
 
 
 REGRESSIONS: dict[str, tuple[int, Options]] = {
@@ -119,6 +120,23 @@ REGRESSIONS: dict[str, tuple[int, Options]] = {
         "record_bytes_max": 300, "consumers": 8, "slow_consumers": 0.5, "credit_bytes": 20000,
         "children_max": 2, "window_bytes": 3960, "fetch_bytes": 300, "lookups_every_us": 200000,
         "changes_every_us": 300000, "raft_entries": 8}
+        """,
+    ),
+    "what_is_staged_for_a_committed_number_may_be_dropped": _parsed(
+        591,
+        """
+        {"temper": "wild", "faults": ["duplication", "reordering", "tails", "breaks", "slow",
+        "join", "join_storm", "crash", "slow_disk", "cut", "cut_partly", "clog", "leader_crash",
+        "lost_for_good", "bit_flip", "lost_write", "sync_error"], "guarded": false,
+        "fault_every_us": 1000000, "safety_us": 20000000, "nodes": 3, "nodes_max": 5, "successors":
+        3, "spread": "crowded", "routes_max": 8, "parallel_probes": 2, "loss": 0.0, "duplication":
+        0.0202, "reordering": 0.1035, "tails": 0.0487, "tail_us_max": 100000, "skew_us_max": 0,
+        "drift_ppm_max": 0, "topics": 1, "partitions": 2, "producers": 2, "batches": 20,
+        "record_bytes_max": 60, "consumers": 3, "slow_consumers": 0.2, "credit_bytes": 2000,
+        "children_max": 4, "window_bytes": 1080, "fetch_bytes": 20000, "lookups_every_us": 2000000,
+        "changes_every_us": 1000000, "raft_entries": 8, "subscribers": 1, "workers": 0, "replicas":
+        [3], "holders": 3, "publishers": 1, "kept_bytes": null, "transactors": 2, "keyed": false,
+        "beyond": false, "popular": 32}
         """,
     ),
 }

@@ -18,13 +18,13 @@ START_US = 1_700_000_000_000_000  # some day; a clock that begins at 0 hides mis
 class Scheduler:
     def __init__(self, seed: object, *, start_us: int = START_US) -> None:
         self.seed = seed
-        self._now_us = start_us
+        self.time_us = start_us  # the same as `now_us()`, for those who ask all the time
         self._timers: TimerHeap[int] = TimerHeap()
         self._streams: dict[str, Random] = {}
         self.events = 0  # that have happened
 
     def now_us(self) -> int:
-        return self._now_us
+        return self.time_us
 
     def random(self, stream: str) -> Random:
         found = self._streams.get(stream)
@@ -38,16 +38,17 @@ class Scheduler:
         Events of the same time happen in the order in which they were made.
         """
         timer = Timer(action)
-        self.put(time_us, timer)
+        now_us = self.time_us
+        self._timers.put(time_us if time_us > now_us else now_us, timer)
         return timer
 
     def put(self, time_us: int, timer: Timer) -> None:
         """The same, of a timer that there is already."""
-        now_us = self._now_us
+        now_us = self.time_us
         self._timers.put(time_us if time_us > now_us else now_us, timer)
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
-        return self.at(self._now_us + delay_us, action)
+        return self.at(self.time_us + delay_us, action)
 
     def advance(self) -> bool:
         """Let the next event happen; False if there is none."""
@@ -56,7 +57,7 @@ class Scheduler:
         while timers:
             time_us, _, timer = heappop(timers)
             if timer.action is not None:  # else it was cancelled
-                self._now_us = time_us
+                self.time_us = time_us
                 self.events += 1
                 timer()
                 return True
@@ -71,14 +72,14 @@ class Scheduler:
         """Let everything up to and including this time happen; then it is this time."""
         while self._advance_to(time_us):
             pass
-        self._now_us = max(self._now_us, time_us)
+        self.time_us = max(self.time_us, time_us)
 
     def run_for(self, duration_us: int) -> None:
-        self.run_until(self._now_us + duration_us)
+        self.run_until(self.time_us + duration_us)
 
     def run_until_true(self, predicate: Callable[[], object], *, within_us: int) -> bool:
         """Let events happen until the predicate holds; False if it does not within this time."""
-        deadline_us = self._now_us + within_us
+        deadline_us = self.time_us + within_us
         while not predicate():
             if not self._advance_to(deadline_us):
                 return False

@@ -7,7 +7,8 @@ its own rates. Limits are tiny, so that a run of a minute crosses every border.
 Runs have a temper. A *still* one has no faults at all: what breaks there is plainly broken. In a
 *single* one a relay crashes now and then, and nothing else happens: there the time that repair
 takes can be measured. In a *split* one the network is cut in halves, for so long that each of them
-becomes a ring of its own. In a *calm* one nothing happens that could make a living node look dead
+becomes a ring of its own. In a *stopped* one all machines are stopped in order at once, and come
+back by what they remember. In a *calm* one nothing happens that could make a living node look dead
 for long, so failure detection is as good as perfect, and the ring's invariants are demanded all the
 way: they rest on that. In a *wild* one there are cuts, clogs and long stalls; once somebody has
 been deceived, the ring only has to become whole again after the faults stop.
@@ -42,6 +43,7 @@ DECEIVING = ("leader_cut", "leader_stall")  # of those, what makes a living node
 GUARDED = ("leader_crash", "lost_for_good", "full_disk")  # those that stop one machine, or none
 EVERY, SINGLE_AT, SPLIT_AT = 16, 5, 11  # seed % 16 == 5: single; seed % 16 == 11: split
 RARE, SMALL_AT = 64, 17  # seed % 64 == 17: a ring that stays small, and loses a machine for good
+STOPPED_AT = 49  # seed % 64 == 49: all machines are stopped in order at once, and started again
 REPLICATED_AT = (6, 7, 9, 12, 13, 14, 15)  # in these topics have several replicas ...
 BEYOND_AT = 13  # ... and in these more of them are lost than can be borne
 TRANSACTING_AT = 15  # one of those, in which some publish by transactions, too
@@ -203,6 +205,8 @@ def _tempered(seed: int) -> Options:
     options = _drawn(seed)
     if seed % RARE == SMALL_AT:
         return _small(options)
+    if seed % RARE == STOPPED_AT:
+        return _stopped(options)
     if seed % EVERY == SINGLE_AT:
         return _single(options)
     if seed % EVERY in REPLICATED_AT:
@@ -232,6 +236,17 @@ def _small(options: Options) -> Options:
         reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0, topics=1, partitions=1,
         producers=1, batches=5, consumers=1, slow_consumers=0.0, lookups_every_us=SECOND // 10,
         changes_every_us=0, subscribers=0, workers=0,
+    )  # fmt: skip
+
+
+def _stopped(options: Options) -> Options:
+    """Few machines, which an operator stops all at once, in order, and starts again, now and then.
+    They come back by what they remember. Some of the rings stabilize, and some are small."""
+    nodes = 3 + options.nodes % 3
+    return replace(
+        options, temper="stopped", faults=("shutdown", "crash"), guarded=False,
+        fault_every_us=4 * SECOND, safety_us=50 * SECOND, nodes=nodes, nodes_max=nodes, loss=0.0,
+        duplication=0.0, reordering=0.0, tails=0.0, skew_us_max=0, drift_ppm_max=0,
     )  # fmt: skip
 
 

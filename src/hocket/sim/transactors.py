@@ -15,7 +15,14 @@ from hocket import frames
 from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.outgoing import Stamp
 from hocket.client_core.producing.staging import Deciding, StagingCore, abort_of, participants_of
-from hocket.errors import Closed, HocketError, NoConnection, TransactionConflict, UnknownTopic
+from hocket.errors import (
+    Closed,
+    HocketError,
+    NoConnection,
+    TransactionAborted,
+    TransactionConflict,
+    UnknownTopic,
+)
 from hocket.sim.client import RETRY_US, Client, Unexpected
 from hocket.sim.producers import FOREVER_US
 from hocket.wire import batch as batches
@@ -144,9 +151,20 @@ class Transactor(Client):
             raise Unexpected(f"{self.name} has no room for {values!r}")
 
     def _wait_until_staged(self, attempt: Attempt, core: StagingCore) -> None:
+        try:
+            is_staged = core.failure is None and core.is_staged()
+        except TransactionAborted:
+            # The number is committed, so that a new leader has had this dropped. A user is told to
+            # send it again.
+            if attempt.kind not in ("again", "other"):
+                raise
+            self.mend("staged again")
+            self.turn(partial(core.end, Closed("it was dropped")))
+            self._stage(attempt)
+            return
         if core.failure is not None:
             self._begin_again(attempt, core.failure)
-        elif not core.is_staged():
+        elif not is_staged:
             again = partial(self._wait_until_staged, attempt, core)
             self.site.scheduler.after(LOOK_US, again)
         else:

@@ -6,7 +6,7 @@ the parents count. This module only reads the production cores, by protocols: it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from hocket.core.relay.settings import RelaySettings
@@ -50,21 +50,7 @@ class TreeView:
                 self.parents[relay.me.node] = relay.parent.node
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """Every closed way along parents; each begins with the first of its names in order."""
-        parents, walked, cycles = self.parents, dict[str, int](), []
-        for number, node in enumerate(parents):
-            at: str | None = node
-            while at is not None and at not in walked:
-                walked[at] = number
-                at = parents.get(at)
-            if at is not None and walked[at] == number:
-                cycle, here = [at], parents[at]
-                while here != at:
-                    cycle.append(here)
-                    here = parents[here]
-                first = cycle.index(min(cycle))
-                cycles.append((*cycle[first:], *cycle[:first]))
-        return cycles
+        return cycles_in(self.parents)
 
     def depth(self, node: str) -> int | None:
         """Steps up to an owner; None: the node does not hang on an owner just now."""
@@ -75,3 +61,21 @@ class TreeView:
             node = self.parents[node]
             steps += 1
         return steps
+
+
+def cycles_in(parents: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Every closed way along parents; each begins with the first of its names in order."""
+    walked, cycles = dict[str, int](), []
+    for number, node in enumerate(parents):
+        at: str | None = node
+        while at is not None and at not in walked:
+            walked[at] = number
+            at = parents.get(at)
+        if at is not None and walked[at] == number:
+            cycle, here = [at], parents[at]
+            while here != at:
+                cycle.append(here)
+                here = parents[here]
+            first = cycle.index(min(cycle))
+            cycles.append((*cycle[first:], *cycle[:first]))
+    return cycles

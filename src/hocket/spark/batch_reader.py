@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from hocket.errors import OutOfRange
-from hocket.spark.lookout import Lookout
+from hocket.spark.lake_lookout import lookout_of
 from hocket.spark.planning import Span, spans_between, split
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class HocketBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[SpanPartition]:
         options = self.options
-        lookout = Lookout(options)
+        lookout = lookout_of(options)
         partitions = lookout.partitions()
         start = lookout.resolve(options.starting, partitions)
         end = lookout.resolve(options.ending, partitions)

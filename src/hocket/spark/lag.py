@@ -40,6 +40,8 @@ class QueryIndex:
         query itself goes on as well as before. With `holdRetention` a failure is an error, since
         records may be removed that the query has not read.
         """
+        if not self._lookout.has_broker:
+            return
         for topic, at in offsets.items():
             if topic not in ends:
                 self._at.pop(topic, None)  # deleted, and its index with it

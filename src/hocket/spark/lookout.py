@@ -37,6 +37,8 @@ MAY_PASS = (Busy, Closed, NoConnection, ReplyLost, ShuttingDown, Timeout)
 
 
 class Lookout:
+    has_broker = True  # False: only a lake is read, and there is nobody to ask
+
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         # All tries together may take about as long as a read may wait for a record.

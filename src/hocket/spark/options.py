@@ -16,11 +16,13 @@ from hocket.errors import OutOfRange
 from hocket.model import MINUTE_US, NAME_BYTES_MAX, SECOND_US, check_name
 from hocket.spark.bounds import Bounds
 from hocket.spark.columns import ALL
+from hocket.spark.lake import path_of
 from hocket.spark.selection import Selection
 from hocket.spark.values import LONG_MAX, Given, interval_us, plain, shown
 from hocket.wire import codec as codecs
 
-DEFAULT_ROWS_PER_TRIGGER = 2_000_000  # a micro-batch costs 0.2 s, however few rows it has
+# A micro-batch costs 0.2 s, however few rows it has, and rows pass through tasks without staying.
+DEFAULT_ROWS_PER_TRIGGER = 10_000_000
 INDEX_SUFFIX = len("-1a2b3c4d")  # added to `groupIdPrefix` for each query
 
 _log = logging.getLogger("hocket.spark")
@@ -36,13 +38,14 @@ _READING = (
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
     "startingOffsetsByTimestampStrategy", *_ENDING, *_STREAM_ONLY,
     "failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "columns",
-    "kafkaConsumer.pollTimeoutMs", "pollTimeoutMs",
+    "kafkaConsumer.pollTimeoutMs", "pollTimeoutMs", "archive",
     "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "filterPushdown",
 )  # fmt: skip
 _WRITING = (
     "topic", "includeHeaders", "codec", "delivery", "transactionId", "transactionNumber",
-    "commitTimeout",
+    "commitTimeout", "archive",
 )  # fmt: skip
+_ONLY_TOPICS = ("codec", "delivery", "transactionId", "transactionNumber")
 # A reader lets a writer's options pass and vice versa: one set of options often serves both.
 _OURS = frozenset(map(plain, (*_CONNECTION, *_READING, *_WRITING)))
 _LIKENESS_MIN = 0.85  # a name as like as this to one of ours is taken for a slip
@@ -63,7 +66,10 @@ class ConnectionOptions:
     tls_key: str | None = None
 
     @staticmethod
-    def parse(given: Given) -> ConnectionOptions:
+    def parse(given: Given, *, needed: bool = True) -> ConnectionOptions:
+        """Without `needed` there may be no broker: then the URL is empty."""
+        if not needed and not given.has("servers"):
+            return ConnectionOptions("")
         token, token_file = given.text("token"), given.text("tokenFile")
         if token is not None and token_file is not None:
             raise OutOfRange("token and tokenFile are both given; give one of them")
@@ -95,6 +101,7 @@ class ReadOptions:
     retry_interval: float = 0.01  # seconds
     idle_wait: float = 0.5  # seconds that a stream waits for records before it says there are none
     push_filters: bool = False
+    archive: str | None = None  # the path of a lake, which has what the topic has no more
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -112,8 +119,11 @@ class ReadOptions:
                 f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={rows_max}"
                 f"{default}"
             )
+        archive = given.text("archive")
+        if archive is not None:
+            path_of(archive)
         return ReadOptions(
-            connection=ConnectionOptions.parse(given),
+            connection=ConnectionOptions.parse(given, needed=archive is None),
             selection=Selection.parse(given),
             starting=Bounds.parse(given, "starting", streaming=streaming),
             ending=Bounds.parse(given, "ending", streaming=streaming),
@@ -132,6 +142,7 @@ class ReadOptions:
             retry_interval=given.seconds_of_ms("fetchOffset.retryIntervalMs", default=0.01),
             idle_wait=given.seconds_of_ms("idleWaitMs", default=0.5),
             push_filters=given.boolean("filterPushdown", default=False),
+            archive=archive,
         )
 
 
@@ -148,10 +159,15 @@ class WriteOptions:
     number: int = 0
     commit_timeout: float = 600.0  # seconds
     exactly_once: bool = True
+    archive: str | None = None  # the path of the lake to write, instead of a topic
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         given = _checked(options, (*_CONNECTION, *_WRITING))
+        if (archive := given.text("archive")) is not None:
+            path_of(archive)
+            _refuse(given, ("servers", "topic", *_ONLY_TOPICS), "is for topics, not for a lake")
+            return WriteOptions(ConnectionOptions(""), archive=archive)
         if streaming:
             _refuse(
                 given,

@@ -22,6 +22,7 @@ class Span:
     end: int
     leader: str = ""  # the address of the leader when the span was planned; "" is unknown
     cluster: str = ""  # the id of the cluster that it was planned for; "" is unknown
+    lake: str = ""  # the path of the lake that has these records; "": the topic has them
 
     @property
     def rows(self) -> int:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hocket.client.faces.blocking.client import Client
@@ -58,6 +59,14 @@ def read(
     span: Span, options: ReadOptions, *, mask: Mask | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
     """The records of the span, in order. Raises DataLoss, unless `fail_on_data_loss` is off."""
+    if span.lake:
+        from hocket.spark.lake import Lake, Range
+        from hocket.spark.lake_files import read_range
+
+        wanted = Range(span.topic, span.partition, span.start, span.end)
+        for found in read_range(Lake(Path(span.lake)), wanted, options.columns):
+            yield from _wanted([found], mask)
+        return
     client = client_of(
         options.connection,
         first=span.leader,

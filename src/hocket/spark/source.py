@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from hocket.errors import HocketError
 from hocket.spark.columns import check_user_schema, spark_schema
+from hocket.spark.lake import path_of
 from hocket.spark.options import ReadOptions, WriteOptions
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class HocketDataSource(DataSource):
         from hocket.spark.sink import batch_sink
 
         options = WriteOptions.parse(self.options, streaming=False)
+        if options.archive is not None:
+            from hocket.spark.lake_sink import LakeBatchSink, check_schema
+
+            check_schema(schema)
+            return LakeBatchSink(path_of(options.archive))
         return batch_sink(schema, options, overwrite=overwrite)
 
     def streamWriter(  # noqa: N802
@@ -65,6 +71,11 @@ class HocketDataSource(DataSource):
         from hocket.spark.sink import stream_sink
 
         options = WriteOptions.parse(self.options, streaming=True)
+        if options.archive is not None:
+            from hocket.spark.lake_sink import LakeStreamSink, check_schema
+
+            check_schema(schema)
+            return LakeStreamSink(path_of(options.archive))
         return stream_sink(schema, options, self.options.get("checkpointlocation"))
 
 

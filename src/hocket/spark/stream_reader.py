@@ -26,7 +26,7 @@ from hocket.errors import UnknownPartition, UnknownTopic
 from hocket.spark import missing
 from hocket.spark.batch_reader import SpanPartition
 from hocket.spark.lag import QueryIndex
-from hocket.spark.lookout import Lookout
+from hocket.spark.lake_lookout import lookout_of
 from hocket.spark.offsets import Offsets, cluster_in, from_json, to_json
 from hocket.spark.options import DEFAULT_ROWS_PER_TRIGGER
 from hocket.spark.planning import limited, rows_between, spans_between, split
@@ -92,7 +92,7 @@ class _Driver:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._lookout = Lookout(options)
+        self._lookout = lookout_of(options)
         self._index = QueryIndex(options, self._lookout)
         self._initial: dict[str, Any] | None = None
         self._target: Offsets | None = None  # Trigger.AvailableNow stops here

@@ -28,10 +28,14 @@ from hocket.frames import (
     LeadersAre,
     Lease,
     Moved,
+    NameIs,
+    NamesAre,
     NodesAre,
     Offsets,
     PartitionsChanged,
     Ping,
+    PipeIs,
+    PipeWanted,
     ProducerOpened,
     Publish,
     Published,
@@ -75,6 +79,7 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     LeadersAre,
     ClusterIs,
     TreeIs,
+    NameIs, NamesAre, PipeWanted, PipeIs,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}
@@ -189,6 +194,8 @@ class Connection(FrameStream[Frame]):
     def _passed(self, frame: Frame) -> None:
         """An allowed frame was received or sent: change the phase if it ends one."""
         if self.phase == "open":
+            if type(frame) is PipeIs and self.role == "client":
+                self.handed_over = True
             return
         if isinstance(frame, Welcome):
             if self.role == "client":

@@ -85,10 +85,12 @@ class FrameStream(Generic[F]):
     __slots__ = (
         "_chunk", "_chunk_bytes", "_chunk_is_shared", "_end", "_frame", "_header_bytes_max",
         "_mark", "_payload", "_payload_bytes_max", "_payload_length", "_start", "_wanted", "error",
+        "handed_over",
     )  # fmt: skip
 
     def __init__(self, mark: int = 0) -> None:
         self.error: ProtocolError | None = None
+        self.handed_over = False  # no frames follow: what comes is `unread`, for somebody else
         self._mark = mark  # in the header length of each frame
         self._header_bytes_max = OPENING_HEADER_BYTES_MAX
         self._payload_bytes_max = 0
@@ -213,6 +215,8 @@ class FrameStream(Generic[F]):
 
     def _take_header(self) -> bool:
         """Take the next frame without its payload. False if it is not all there."""
+        if self.handed_over:
+            return False
         start = self._start
         available = self._end - start
         self._wanted = PREFIX_BYTES

@@ -1,19 +1,27 @@
-"""Every test runs in six worlds: {embedded, served, cluster} x {sync, aio}; brokers are shared.
+"""Every test runs in eight worlds: {embedded, served, cluster, killed} x {sync, aio}.
 
 By default a test that is in all runs in two: embedded in one style and served in the other, in turn
-by its name; some run in the world of a cluster too. All six are for HOCKET_STRESS=long (make
-test-cluster).
+by its name; some run in the world of a cluster too. All eight are for HOCKET_STRESS=long (make
+test-cluster). Brokers are shared.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from zlib import crc32
 
 import pytest
 
-from tests.support.brokers.every_world import WORLDS, OwnLeakCheck, World, opened_world
+from tests.support.brokers.every_world import (
+    CLUSTERS,
+    WORLDS,
+    OwnLeakCheck,
+    World,
+    opened_world,
+)
+from tests.support.brokers.killed_cluster import KilledProcess, patient
 from tests.support.brokers.served_cluster import ServedCluster
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import LONG
@@ -46,6 +54,22 @@ SLICE = (
 )
 
 
+# What cannot be in a world in which somebody is killed every ten seconds, and why.
+IN_MEMORY = "a kill takes what was acknowledged in memory alone"
+NEED_QUIET = {
+    "test_memory_durability_acknowledges_and_delivers_too": IN_MEMORY,
+    "test_a_broker_finds_everything_again": IN_MEMORY,
+    "test_a_topic_in_memory_delays_as_well": IN_MEMORY,
+    "test_topics_kept_in_memory_take_part": IN_MEMORY,
+    "test_what_is_nacked_comes_before_what_is_new": (
+        "with several replicas a nack is committed before its message is given again, and what is "
+        "new does not wait for that"
+    ),
+    "test_the_last_to_set_it_decides_how_long_a_lease_is": (
+        "it counts deliveries, and one that was on its way to a consumer when a node died counts"
+    ),
+}
+
 CLUSTER_SECONDS = 300  # a test may start and end four processes several times
 
 
@@ -54,17 +78,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for each in items:
         if _is_of_a_cluster(each):
             each.add_marker(pytest.mark.timeout(CLUSTER_SECONDS))
-    if LONG:
-        return
     whole = _in_all_worlds(items)
-    left_out = [each for each in items if not _is_run_by_default(each, whole)]
+    left_out = [
+        each
+        for each in items
+        if _needs_quiet(each) or not (LONG or _is_run_by_default(each, whole))
+    ]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [each for each in items if each not in gone]
 
 
 def _is_of_a_cluster(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and _world_of(item)[0] == "cluster"
+    return isinstance(item, pytest.Function) and _world_of(item)[0] in CLUSTERS
+
+
+def _needs_quiet(item: pytest.Item) -> bool:
+    is_killed = isinstance(item, pytest.Function) and _world_of(item)[0] == "killed"
+    return is_killed and item.originalname in NEED_QUIET
 
 
 def _in_all_worlds(items: list[pytest.Item]) -> set[str]:
@@ -113,10 +144,10 @@ def client_of_the_cluster(
 ) -> Iterator[None]:
     """In the world of a cluster: the test's own, which is new to all nodes but the gateway."""
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
-    if world is None or world.kind != "cluster":
+    if world is None or world.kind not in CLUSTERS:
         yield
         return
-    with world.connect() as world.client:
+    with patient() if world.kind == "killed" else nullcontext(), world.connect() as world.client:
         yield
 
 
@@ -134,6 +165,13 @@ def cluster_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert cluster.terminate() == 0
 
 
+@pytest.fixture(scope="session")
+def killed_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    killed = KilledProcess(tmp_path_factory.mktemp("contract") / "killed")
+    yield killed.address
+    assert killed.terminate() == 0
+
+
 @pytest.fixture(scope="session", autouse=True)
 def arrow_is_loaded() -> None:
     """Arrow starts threads of its own on first use, and keeps them: not within a test."""
@@ -147,7 +185,7 @@ def arrow_is_loaded() -> None:
 @pytest.fixture(scope="session", params=WORLDS, ids="-".join)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     kind, style = request.param
-    address = "cluster_address" if kind == "cluster" else "server_address"
+    address = f"{kind}_address" if kind in CLUSTERS else "server_address"
     with opened_world(kind, style, lambda: str(request.getfixturevalue(address))) as made:
         yield made
 

@@ -97,7 +97,7 @@ def test_a_topic_in_memory_delays_as_well(world, client):
 
 
 def test_a_topic_takes_delayed_messages_only_if_it_was_told_so(world, client):
-    topic = world.topic()
+    topic = world.topic(replication=1)
     with pytest.raises(errors.WrongKind, match="alter_topic"):
         client.publish(topic, b"x", delay=1)
     with client.producer(topic) as producer:

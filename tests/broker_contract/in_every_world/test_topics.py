@@ -12,8 +12,11 @@ from tests.support.threads import Running, until
 
 
 def test_a_topic_has_what_it_was_given(world, client):
+    # It follows the cluster's default, where what is kept in memory can.
+    replication = None if world.replication == 1 else 1
     name = world.topic(
         3,
+        replication=replication,
         memory_retention="90s",
         memory_bytes="1MiB",
         disk_retention="2d",
@@ -23,7 +26,7 @@ def test_a_topic_has_what_it_was_given(world, client):
     )
     config = client.describe(name).config
     assert config.partitions == 3
-    assert config.replication is None  # it follows the cluster's default
+    assert config.replication == replication
     assert config.memory_retention_us == 90_000_000
     assert config.memory_bytes_max == 1 << 20
     assert config.disk_retention_us == 2 * 86_400_000_000
@@ -33,12 +36,19 @@ def test_a_topic_has_what_it_was_given(world, client):
 
 
 def test_a_new_topic_is_empty_in_every_partition(world, client):
-    described = client.describe(world.topic(2))
+    name = world.topic(2)
+
+    def led():
+        """Of several replicas one is elected first."""
+        found = client.describe(name)
+        return found if all(each.leader for each in found.partitions) else None
+
+    described = until(led)
     assert [each.partition for each in described.partitions] == [0, 1]
     for each in described.partitions:
         assert (each.start, each.end, each.memory_start, each.memory_bytes) == (0, 0, 0, 0)
-        assert each.leader
-        assert each.replicas == (each.leader,)
+        assert len(each.replicas) == world.replication
+        assert each.leader in each.replicas
         assert each.problem == ""
 
 

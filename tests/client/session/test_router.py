@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from hocket.addresses import Address
 from hocket.client_core.outbox import Outbox
 from hocket.client_core.session.router import PATIENCE, Router
 from hocket.client_core.session.session import Route
-from hocket.errors import NotHere
+from hocket.errors import HocketError, NotAllowed, NotHere
 
 
 def refused_by(node: str) -> NotHere:
@@ -59,3 +62,23 @@ def test_what_one_has_tried_that_has_ended_is_told_no_more():
     looks.session.remove(looks)
     assert not router.tried("orders")
     assert not router._searches
+
+
+def test_what_is_refused_to_who_asks_for_advice_is_told(monkeypatch: pytest.MonkeyPatch):
+    """The first node is cut off and knows nobody; another one has heard that a right is gone."""
+    router = Router(Outbox(Random(1)), target="a", addresses=[Address("a", 4150)])
+    router.is_spread("orders", 4)
+    looks = looking(router, 0)
+    router.redirect(looks, refused_by(""))
+    asked = []
+
+    def refuse(_frame: object, answered: Callable[[HocketError], None], **_more: object) -> None:
+        asked.append("b")
+        answered(NotAllowed("user 'ann' may not subscribe to 'orders'"))
+
+    adviser = SimpleNamespace(node_id="b", target="b", request=refuse)
+    monkeypatch.setattr(router, "_adviser", lambda _topic: adviser)
+    monkeypatch.setattr(router.first, "request", lambda *_args, **_more: asked.append("a"))
+    router.locate("orders", lambda _error: None)
+    assert asked == ["b", "a"]
+    assert "node b: user 'ann' may not" in router.tried("orders", 0)

@@ -9,11 +9,12 @@ from hocket.core.ring.contact import Contact
 
 
 def nodes(words: str) -> list[Contact]:
-    """Of words like `a` or `a.east`, in the order of their positions."""
+    """Of words like `a` or `a.east`, in the order of their positions; `-a` is a gateway."""
     found = []
     for position, word in enumerate(words.split()):
-        name, _, domain = word.partition(".")
-        found.append(Contact(position, name, 1, f"{name}:1", domain))
+        name, _, domain = word.removeprefix("-").partition(".")
+        capacity = 0 if word.startswith("-") else 1
+        found.append(Contact(position, name, 1, f"{name}:1", domain, capacity))
     return found
 
 
@@ -52,12 +53,25 @@ def test_failure_domains_are_spread_over_and_otherwise_nothing_changes():
     assert chosen("a.x b.x c.y d.z", voters="acd", leader="d") == "acd"
 
 
+def test_a_gateway_votes_only_in_want_of_others():
+    assert chosen("a -b c d") == "acd"
+    assert chosen("a -b.y c.x d.x", leader="c", voters="c") == "acd"  # whatever its domain
+    assert chosen("a -b c") == "abc"
+    assert chosen("a -b c d", voters="acd", fit="abc") == "abc"  # for one that is dead
+    assert chosen("a -b c d", voters="abc") == "acd"  # and until that one is back
+    assert chosen("a -b c d", voters="abc", leader="b") == "abc"  # but while it leads
+
+
 @given(
     st.lists(st.sampled_from("abcdefghij"), unique=True, min_size=1),
     st.data(),
 )
 def test_it_is_stable_and_the_leader_is_among_them(names, data):
-    members = nodes(" ".join(f"{name}.{data.draw(st.sampled_from('xyz'))}" for name in names))
+    words = (
+        data.draw(st.sampled_from(("", "-"))) + name + "." + data.draw(st.sampled_from("xyz"))
+        for name in names
+    )
+    members = nodes(" ".join(words))
     leader = data.draw(st.sampled_from(names))
     fit = {leader, *data.draw(st.sets(st.sampled_from(names)))}
     voters = {leader, *data.draw(st.sets(st.sampled_from(names), max_size=4))}

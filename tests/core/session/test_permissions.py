@@ -39,10 +39,12 @@ ROLES = {
     "creator": "create",
     "alterer": "alter",
     "deleter": "delete",
+    "binder": "bind",
+    "connecter": "connect",
 }
 SUBJECTS = [OFF, STRANGER, "nobody", *ROLES, "admin", TRUSTED_ONE]
 EVERYBODY = " ".join(SUBJECTS)
-EVERYBODY_KNOWN = "off nobody publisher subscriber creator alterer deleter admin trusted"
+EVERYBODY_KNOWN = " ".join(each for each in SUBJECTS if each != STRANGER)
 ADMINS = "off admin trusted"
 
 PRODUCER, OWN, SHARED = 1, 2, 3  # handles that every one of them has open
@@ -95,6 +97,12 @@ MATRIX: dict[type, str] = {
     frames.ReadAudit: ADMINS,
     frames.DescribeCluster: EVERYBODY_KNOWN,
     frames.SetCluster: ADMINS,
+    frames.RegisterName: "off binder admin trusted",
+    frames.ReleaseName: EVERYBODY_KNOWN,  # who knows the lease
+    frames.FindName: "off connecter admin trusted",
+    frames.ListNames: EVERYBODY_KNOWN,
+    frames.OpenPipe: "off connecter admin trusted",
+    frames.TakePipe: EVERYBODY_KNOWN,  # who was told of the pipe
 }
 FROM_BROKERS = {
     frames.Welcome, frames.Failure, frames.Topics, frames.Offsets, frames.ProducerOpened,
@@ -102,7 +110,8 @@ FROM_BROKERS = {
     frames.Deliver, frames.Moved, frames.HandleEnded, frames.PartitionsChanged, frames.Indexes,
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
-    frames.ClusterIs, frames.TreeIs,
+    frames.ClusterIs, frames.TreeIs, frames.NameIs, frames.NamesAre, frames.PipeWanted,
+    frames.PipeIs,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -163,6 +172,12 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.ReadAudit: (),
         frames.DescribeCluster: (),
         frames.SetCluster: (3,),
+        frames.RegisterName: (topic, "thread", b"l" * 16, b"k" * 32),
+        frames.ReleaseName: (topic, b"l" * 16),
+        frames.FindName: (topic,),
+        frames.ListNames: (),
+        frames.OpenPipe: (topic,),
+        frames.TakePipe: (b"p" * 16,),
     }
     return kind(7, *fields[kind])  # type: ignore[no-any-return]
 

@@ -136,6 +136,12 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.ReadAudit(7, 5),
         frames.DescribeCluster(7),
         frames.SetCluster(7, 3),
+        frames.RegisterName(7, "chat", "thread", b"l" * 16, b"k" * 32),
+        frames.ReleaseName(7, "chat", b"l" * 16),
+        frames.FindName(7, "chat"),
+        frames.ListNames(7),
+        frames.OpenPipe(7, "chat"),
+        frames.TakePipe(7, b"p" * 16),
     )
 }
 FROM_BROKERS: dict[type, Frame] = {
@@ -167,6 +173,10 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.AuditIs(7, (), 0, ()),
         frames.ClusterIs(7, "c", 3, 3, 8),
         frames.TreeIs(7, (), ()),
+        frames.NameIs(7, "thread", b"l" * 8, "", b"", "", b"{}", b"s" * 32),
+        frames.NamesAre(7, ()),
+        frames.PipeWanted(7, "chat", b"p" * 16),
+        frames.PipeIs(7),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

@@ -26,8 +26,9 @@ from tests.support.node import simulated
 from tests.support.node.damaged import KilledNode
 from tests.support.node.guarded import is_refused, with_users
 from tests.support.node.simulated import PARTITIONS, SECOND, TOPIC, Consumer, Producer, World
+from tests.support.threads import LONG
 
-SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "8")))
+SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "40" if LONG else "4")))
 
 
 # --- lives of a node ------------------------------------------------------------------------------
@@ -148,6 +149,7 @@ def check(
     return looked
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_delayed_comes_once_in_time_and_in_order_whatever_crashes(seed):
     looked = live(seed)

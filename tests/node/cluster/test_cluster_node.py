@@ -157,6 +157,7 @@ def test_who_lost_its_disk_and_comes_to_its_old_address_takes_the_place_of_the_o
     anew = B._replace(node="anew", position=B.position + 1)
     assert enrolled(world, anew) == [(4, (A, anew))]
     assert world.node.registering.left == (B,)
+    assert world.node.registering.address_of(B.node) == ""  # another one is there
     elsewhere = B._replace(incarnation=B.incarnation + 1, address="elsewhere:1")
     assert enrolled(world, elsewhere) == [(5, (A, elsewhere, anew))]
     assert world.node.registering.left == ()
@@ -169,6 +170,8 @@ def test_who_leaves_is_struck_out(world):
     world.node.end_turn()
     world.run(SECOND)
     assert done == [(2, ())]
+    # It may be back, and serve, before it is entered again.
+    assert world.node.registering.address_of(A.node) == A.address
 
 
 def test_a_position_that_is_taken_is_told_to_the_operator(world, caplog):

@@ -37,7 +37,7 @@ class Consumer:
     """Subscribes at the leader, and takes the bytes where the leader says."""
 
     def __init__(self, nodes: Nodes, token: str | None = None, **options: object) -> None:
-        self.nodes, self.token = nodes, token
+        self.nodes, self.token, self.index = nodes, token, options.get("index", "")
         self.leader = Asking(nodes, 0, token)
         fields = {"fed": True, "credit_bytes": 1 << 20, **options}
         opened = self.leader.ask(frames.OpenSubscription, topic="orders", **fields)
@@ -59,7 +59,10 @@ class Consumer:
         assert self.at is not None
         self.home = Asking(self.nodes, self.at, self.token)
         fields = {"topic": "orders", "places": self.places, "credit_bytes": credit_bytes, **fields}
-        return self.home.ask(frames.OpenFeed, **fields)
+        answer = self.home.ask(frames.OpenFeed, **fields)
+        if isinstance(answer, frames.SubscriptionOpened):
+            self.feed_handle = answer.handle
+        return answer
 
     @property
     def delivered(self) -> list[tuple[int, int]]:
@@ -228,3 +231,88 @@ def test_places_that_make_no_sense_cost_the_connection(places):
     assert client.refused(frames.OpenFeed, topic="orders", places=places).code == "protocol"
     nodes.run()
     assert client.is_lost
+
+
+# --- consumers that do not keep to it ------------------------------------------------------------
+
+
+def two_at_one_home(nodes: Nodes) -> tuple[Consumer, Consumer]:
+    """Two that the leader has sent to the same node."""
+    by_home: dict[int, Consumer] = {}
+    for number in range(40):
+        consumer = Consumer(nodes, index=f"of-two-{number}")
+        if consumer.at is not None:
+            if consumer.at in by_home:
+                return by_home[consumer.at], consumer
+            by_home[consumer.at] = consumer
+    raise AssertionError("no two have the same home")
+
+
+def test_who_never_reads_holds_up_nobody_and_fills_no_memory():
+    nodes = popular(0)
+    large = batches.encode([b"x" * 4000], timestamps=FRESH)
+    deaf, victim = two_at_one_home(nodes)
+    assert isinstance(deaf.feed(credit_bytes=len(large)), frames.SubscriptionOpened)
+    opened = victim.feed(credit_bytes=4 * len(large))
+    assert isinstance(opened, frames.SubscriptionOpened)
+    machine = nodes.machines[deaf.at or 0]
+    assert machine.node is not None
+    relays = machine.node.relays
+    relays._settings.node_bytes = 8 * len(large)
+    for taken in range(1, 41):
+        publish(nodes, 1, payload=large)
+        nodes.until(lambda: len(victim.delivered) == taken, 5, "the victim is given it")  # noqa: B023
+        victim.home.begin(frames.Credit, handle=opened.handle, bytes=len(large))
+        assert relays.held_bytes <= relays._settings.node_bytes
+    assert victim.delivered == [(0, offset) for offset in range(40)]
+    assert deaf.delivered == [(0, 0)]
+
+
+@pytest.mark.parametrize("offset", [1_000, (1 << 62)])
+def test_who_says_an_offset_that_is_not_there_yet_waits_and_holds_up_nobody(offset):
+    nodes = popular(0)
+    publish(nodes, 3)
+    liar, victim = two_at_one_home(nodes)
+    group = unpacked(liar.opened.groups)[0]
+    assert isinstance(liar.feed(places=packed([0, group, offset])), frames.SubscriptionOpened)
+    nodes.run(2 * SECOND)
+    victim.feed()
+    publish(nodes, 3)
+    nodes.until(lambda: victim.delivered[-1:] == [(0, 5)], 5, "the victim is given all")
+    publish(nodes, 1)
+    nodes.until(lambda: victim.delivered[-1:] == [(0, 6)], 5, "the victim is given what is new")
+    assert victim.delivered[0] == (0, 0)
+    assert victim.delivered == sorted(set(victim.delivered))
+    assert liar.delivered == []
+
+
+def test_who_says_an_old_offset_is_given_what_is_there_and_its_index_stays():
+    nodes = popular(0)
+    publish(nodes, 4)
+    liar, victim = two_at_one_home(nodes)
+    liar.leader.done(frames.Commit, handle=liar.opened.handle, positions=packed([0, 3]))
+    group = unpacked(liar.opened.groups)[0]
+    liar.feed(places=packed([0, group, 0]))
+    victim.feed()
+    nodes.run(SECOND)
+    publish(nodes, 1)
+    for each in (liar, victim):
+        nodes.until(lambda: each.delivered[-1:] == [(0, 4)], 5, "both have all")  # noqa: B023
+        assert each.delivered[0] == (0, 0)
+    refused = liar.leader.refused(
+        frames.Commit, handle=liar.opened.handle, positions=packed([0, 1_000])
+    )
+    assert refused.code == "outOfRange"
+    indexes = Asking(nodes, 0).ask(frames.ListIndexes, topic="orders", index=liar.index)
+    assert isinstance(indexes, frames.Indexes)
+    assert indexes.indexes[0].partitions[0].position == 3
+
+
+def test_a_feed_of_what_is_not_there_is_refused():
+    nodes = popular(0)
+    client = Asking(nodes, 1)
+    refused = client.refused(frames.OpenFeed, topic="nothing", places=packed([0, 1, 0]))
+    assert refused.code == "unknownTopic"
+    refused = client.refused(frames.OpenFeed, topic="orders", places=packed([7, 1, 0]))
+    assert refused.code == "unknownPartition"
+    assert not client.is_lost

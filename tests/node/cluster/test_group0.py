@@ -417,6 +417,26 @@ def test_a_node_that_returns_is_ready_before_the_ring_takes_it_back(nodes):
     assert len(Asking(nodes, 2).topics()) == 4
 
 
+def test_a_founder_that_was_stopped_with_all_others_follows_whoever_is_the_root_now(nodes):
+    """It has struck all others, and nothing told it their addresses but its own registry."""
+    for machine in nodes.machines:
+        machine.leave(lambda: None)
+    nodes.until(lambda: not any(each.up for each in nodes.machines), 20, "all have left")
+    founder, *others = nodes.machines
+    for machine in others:
+        machine.start([founder.address])
+    until_led(nodes, but=0)
+    founder.start([])
+    members, left = founder.node.node.registering.members()[1], founder.node.node.registering.left
+    assert {each.node for each in members} <= {"n0"}
+    assert {each.node for each in left} >= {"n1", "n2"}
+    nodes.until(
+        lambda: all(len(each.node.ring.core.successors) == 2 for each in nodes.machines), 10,
+        "all are on the ring",
+    )  # fmt: skip
+    nodes.until(lambda: voters(nodes) == ("n0", "n1", "n2"), 10, "all three vote")
+
+
 def test_a_request_is_done_once_though_its_answer_is_lost_and_the_root_dies(nodes):
     """The root carries it out, and dies before the one who asked hears of it."""
     client = Asking(nodes, 1)

@@ -251,6 +251,29 @@ def test_a_node_in_a_new_life_says_so():
     assert keeper.leaders.hints.where(PARTITION_ID, world.scheduler.now_us()).incarnation == 2
 
 
+def test_who_hangs_on_a_process_that_is_gone_does_not_wait():
+    world = World(settings=RelaySettings(children_max=1))
+    world.own("node-0")
+    readers = {name: Reader(world, name) for name in list(world.relays)[1:]}
+    world.publish()
+    world.run(3)
+    victim = next(iter(world.relays["node-0"].cores[PARTITION_ID].children)).contact
+    below = [
+        name
+        for name in readers
+        if (parent := world.relays[name].cores[PARTITION_ID].parent) and parent == victim
+    ]
+    assert below
+    world.dead.add(victim.node)
+    for name, relays in world.relays.items():
+        if name != victim.node:
+            relays.process_gone(victim.node)
+            relays.process_gone("stranger")
+    world.run(0.5)
+    for name in below:
+        assert world.relays[name].cores[PARTITION_ID].parent not in (None, victim)
+
+
 def test_a_relay_dies_and_the_ring_says_so():
     world = World(settings=RelaySettings(children_max=1))
     world.own("node-0")

@@ -341,12 +341,14 @@ def test_the_steps_are_those_that_a_transaction_over_nodes_has():
     }  # fmt: skip
 
 
+@pytest.mark.stress
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_transaction_is_whole_or_not_there_whichever_node_dies_at_whichever_step(victim: int):
     """The id is decided at node 1; node 0 is the root, too."""
     count = len(steps())
     outcomes: Counter[str] = Counter()
-    for kill_at in range(0 if LONG else victim, count, 1 if LONG else 5):
+    for kill_at in range(0 if LONG else victim, count, 1 if LONG else 8):
         nodes = Spread(f"spread/{kill_at}", victim=victim)
         nodes.begin_points()
         nodes.kill_at = kill_at
@@ -690,15 +692,18 @@ def hard_life(kill_at: int, victim: int) -> None:
     nodes.until(nodes.is_at_rest, 60, "nothing is staged, nothing is unfinished")
 
 
+@pytest.mark.stress
+@pytest.mark.timeout(900)
 def test_a_hard_life_is_lived_without_planted_bugs():
     for victim in range(3):
-        for kill_at in range(victim, 60, 1 if LONG else 12):
+        for kill_at in range(victim, 60, 1 if LONG else 20):
             hard_life(kill_at, victim)
 
 
 SHY = (never_say_it_again, say_applied_when_it_is_begun)  # they need many lives to be found
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug, monkeypatch):
     if bug in SHY and not LONG:

@@ -133,12 +133,14 @@ def steps() -> list[str]:
     return nodes.points
 
 
+@pytest.mark.stress
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_transaction_is_whole_or_not_there_whichever_node_dies_at_whichever_step(victim: int):
     """The id is decided at node 1; node 0 is the root, too; each leads a partition."""
     count = len(steps())
     outcomes: Counter[str] = Counter()
-    for kill_at in range(0 if LONG else victim, count, 1 if LONG else 7):
+    for kill_at in range(0 if LONG else victim, count, 1 if LONG else 11):
         nodes = replicated(f"replicated/{kill_at}", victim=victim, down_us=30 * SECOND)
         nodes.begin_points()
         nodes.kill_at = kill_at

@@ -26,8 +26,9 @@ from tests.support.node.simulated_shares import (
     Worker,
     check_dead_letters,
 )
+from tests.support.threads import LONG
 
-SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "12")))
+SEEDS = range(int(os.environ.get("HOCKET_SEEDS", "40" if LONG else "5")))
 
 
 def live(
@@ -67,6 +68,7 @@ def live(
     return office.looked
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("mode", ["shared", "key_shared"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_message_is_with_one_worker_at_a_time_until_it_is_done(seed, mode):
@@ -102,8 +104,9 @@ def die_of_poison(seed: int | str, mode: Mode) -> Counter[str]:
     return office.looked
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize("mode", ["shared", "key_shared"])
-@pytest.mark.parametrize("seed", SEEDS[:4])
+@pytest.mark.parametrize("seed", SEEDS[:2] if not LONG else SEEDS)
 def test_of_a_message_that_kills_each_worker_no_other_message_dies(seed, mode):
     looked = die_of_poison(f"poison {seed}", mode)
     assert looked["died"] >= 3

@@ -2,8 +2,8 @@
 
 python -m tests.spark.kills [--shapes map,update] [--part PART] [--folder DIR] [--results DIR]
 
-The parts are `alone`, with one broker, and `replicated`, with three nodes. Of the part that is not
-run, what was seen when it was run last stays in the results.
+The parts are `alone`, with one broker, and `replicated`, with three nodes. Of parts and shapes that
+are not run, what was seen when they were run last stays in the results.
 """
 
 from __future__ import annotations
@@ -46,23 +46,21 @@ def main() -> int:
     kills: list[Kill] = []
     lines: list[str] = []
     parts = (arguments.part,) if arguments.part else tuple(VICTIMS)
+    shapes = arguments.shapes.split(",")
     for part in parts:
-        for shape in arguments.shapes.split(","):
+        for shape in shapes:
             kills += run(folder / part / shape, shape, part, lines)
     if ALONE in parts:
         plant(folder / "planted", lines)
         if not arguments.without_speculation:
             lines.append(speculation.run(folder / "speculation"))
             say(lines[-1])
-    for part in VICTIMS:
-        if part not in parts:
-            recall(arguments.results, part, kills, lines)
+    recall(arguments.results, kills, lines)
     table = as_markdown(kills)
     say(table)
     missing = empty_stages(kills)
-    if arguments.shapes == ",".join(SHAPES):
-        assert not missing, f"nobody was killed at {missing}"
-        save(arguments.results, table, kills, lines)
+    assert not missing, f"nobody was killed at {missing}"
+    save(arguments.results, table, kills, lines)
     if arguments.folder is None:
         shutil.rmtree(folder)
     return 0
@@ -88,11 +86,14 @@ def run(folder: Path, shape: str, part: str, lines: list[str]) -> list[Kill]:
     return job.kills
 
 
-def recall(folder: Path, part: str, kills: list[Kill], lines: list[str]) -> None:
-    """What was seen when this part was run last."""
+def recall(folder: Path, kills: list[Kill], lines: list[str]) -> None:
+    """What was seen when that which was not run now was run last."""
     known = json.loads((folder / "spark_kills.json").read_text())
-    kills += (each for each in (Kill(**k) for k in known["kills"]) if each.victim in VICTIMS[part])
-    lines += (each for each in known["results"] if (f", {REPLICATED}: " in each) != (part == ALONE))
+    are_run = {(each.shape, each.victim) for each in kills}
+    before = [Kill(**each) for each in known["kills"]]
+    kills += (each for each in before if (each.shape, each.victim) not in are_run)
+    subjects = {each.partition(": ")[0] for each in lines}
+    lines += (each for each in known["results"] if each.partition(": ")[0] not in subjects)
 
 
 def plant(folder: Path, lines: list[str]) -> None:
@@ -107,7 +108,8 @@ def plant(folder: Path, lines: list[str]) -> None:
 
 
 def save(folder: Path, table: str, kills: list[Kill], lines: list[str]) -> None:
-    lines.sort(key=lambda line: f", {REPLICATED}: " in line)
+    subjects = [*SHAPES, "planted", "speculation", *(f"{each}, {REPLICATED}" for each in SHAPES)]
+    lines.sort(key=lambda line: subjects.index(line.partition(": ")[0]))
     text = "\n".join(f"- {line}" for line in lines)
     heading = (
         "# Spark: where it was killed\n\n"

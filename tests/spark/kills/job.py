@@ -18,11 +18,12 @@ from pyspark.sql import DataFrame, SparkSession, functions as f
 from hocket.spark.session import session
 from tests.spark.kills.control import Control
 from tests.spark.kills.probe import ProbeSource
+from tests.support.java import java_options
 
 FORMAT = "hocket-probe"
 SETTINGS = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": java_options(),
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5",  # so that a task has several
     "spark.sql.streaming.minBatchesToRetain": "100000",  # the checker reads all of the logs
     "spark.sql.shuffle.partitions": "2",

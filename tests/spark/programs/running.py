@@ -9,8 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-# As in the session of this folder: a compiler that begins quickly counts for more than fast code.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from tests.support.java import java_options
 
 
 def run(name: str, *arguments: str, scratch: Path, timeout: float) -> tuple[str, str]:
@@ -26,7 +25,7 @@ def run(name: str, *arguments: str, scratch: Path, timeout: float) -> tuple[str,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            env={**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS},
+            env={**os.environ, "SPARK_SUBMIT_OPTS": java_options()},
             start_new_session=True,
         )
         try:

@@ -6,6 +6,10 @@ but for the few that say so.
 The world of a cluster has real processes, three nodes that hold partitions and a gateway at which
 its clients enter and which holds none. All tests run there with `HOCKET_STRESS=long`, and those of
 `SLICE` otherwise. What cannot be in a cluster says why, where it says in which worlds it is.
+
+With `HOCKET_STRESS=long` there is a fourth one, `killed`: three nodes that keep three replicas of
+everything, one of which is killed every ten seconds (`killed_cluster.py`). What is in a cluster is
+there, too, but for what needs quiet (`NEED_QUIET`).
 """
 
 from __future__ import annotations
@@ -23,13 +27,15 @@ import hocket
 import hocket.aio
 from hocket.errors import UnknownPartition
 from tests.support.brokers.blocking import LoopThread
+from tests.support.brokers.killed_cluster import KilledCluster
 from tests.support.brokers.served_cluster import GATEWAY, HOSTS, ServedCluster
 from tests.support.leaks import LeakCheck
 from tests.support.processes.server import ServerProcess
-from tests.support.threads import Running, until
+from tests.support.threads import LONG, Running, until
 
 THREADS = 16
-KINDS = ("embedded", "served", "cluster")
+CLUSTERS = ("cluster", "killed") if LONG else ("cluster",)
+KINDS = ("embedded", "served", *CLUSTERS)
 WORLDS = [(kind, style) for kind in KINDS for style in ("sync", "aio")]
 _NUMBERS = count()
 
@@ -37,6 +43,7 @@ _NUMBERS = count()
 def only(*kinds: str, style: str = "", not_in_a_cluster: str = "") -> pytest.MarkDecorator:
     """For what makes sense in some of the worlds. What is not in a cluster says why."""
     assert bool(not_in_a_cluster) != ("cluster" in kinds), "a reason, or the world"
+    kinds += CLUSTERS if "cluster" in kinds else ()
     chosen = [each for each in WORLDS if each[0] in kinds and style in ("", each[1])]
     return pytest.mark.parametrize("world", chosen, indirect=True, ids="-".join, scope="session")
 
@@ -45,7 +52,11 @@ def only(*kinds: str, style: str = "", not_in_a_cluster: str = "") -> pytest.Mar
 # cluster, of which all is tested in both styles, twice.
 EACH_ONCE = pytest.mark.parametrize(
     "world",
-    [("embedded", "sync"), ("served", "aio"), ("cluster", "sync"), ("cluster", "aio")],
+    [
+        ("embedded", "sync"),
+        ("served", "aio"),
+        *((kind, style) for kind in CLUSTERS for style in ("sync", "aio")),
+    ],
     indirect=True,
     ids="-".join,
     scope="session",
@@ -67,7 +78,12 @@ class World:
     @property
     def nodes(self) -> int:
         """How many there are."""
-        return len((*HOSTS, GATEWAY)) if self.kind == "cluster" else 1
+        return {"cluster": len((*HOSTS, GATEWAY)), "killed": len(HOSTS)}.get(self.kind, 1)
+
+    @property
+    def replication(self) -> int:
+        """How many replicas a topic has that does not say so itself."""
+        return len(HOSTS) if self.kind == "killed" else 1
 
     @property
     def is_aio(self) -> bool:
@@ -99,7 +115,10 @@ class World:
 
     def server(self, path: Path) -> ServerProcess | ServedCluster:
         """A broker of the test's own with its data there, not started yet."""
-        return ServedCluster(path) if self.kind == "cluster" else ServerProcess(path)
+        return self._cluster(path) if self.kind in CLUSTERS else ServerProcess(path)
+
+    def _cluster(self, path: Path) -> ServedCluster:
+        return KilledCluster(path) if self.kind == "killed" else ServedCluster(path)
 
     @contextmanager
     def life(self, path: Path) -> Iterator[Any]:
@@ -108,7 +127,8 @@ class World:
             if self.kind == "embedded":
                 yield ending.enter_context(self.embedded(path))
                 return
-            cluster = self._clusters.setdefault(path, ServedCluster(path))
+            cluster = self._clusters.get(path) or self._cluster(path)
+            self._clusters[path] = cluster
             ending.enter_context(cluster)
             with self.connect(cluster.address) as client:
                 yield client
@@ -193,7 +213,7 @@ def opened_world(kind: str, style: str, server: Callable[[], str]) -> Iterator[W
 def _with_client(world: World, server: Callable[[], str]) -> Iterator[World]:
     if world.served:
         world.address = server()
-    if world.kind == "cluster":  # a client of many nodes opens and closes connections as it needs
+    if world.kind in CLUSTERS:  # a client of many nodes opens and closes connections as it needs
         yield world  # them: each test has one of its own, lest they be taken for left behind
         return
     with world.connect() if world.served else world.embedded(None) as world.client:

@@ -1,5 +1,5 @@
 """Where the client contract is tested: a broker in this process, one in a process of its own, and,
-with `HOCKET_STRESS=long`, a cluster of such processes.
+with `HOCKET_STRESS=long`, a cluster of such processes, and one of which nodes are killed.
 
 A world has one broker for many tests; each test has clients and topics of its own.
 """
@@ -21,7 +21,9 @@ from hocket.client.connection.embedded import EmbeddedConnector, start_broker
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.blocking.client import Client
 from hocket.client.faces.opening import Opening
+from tests.support.brokers.killed_cluster import KilledProcess, patient
 from tests.support.brokers.served_cluster import ServedCluster
+from tests.support.processes.forked import popen
 from tests.support.threads import LONG
 
 READY_SECONDS = 30
@@ -59,7 +61,7 @@ class ServerWorld:
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="hocket-test-")
         command = [sys.executable, "-m", "hocket.cli", "serve"]
-        self._process = subprocess.Popen(
+        self._process = popen(
             [*command, "--listen", "127.0.0.1:0", "--data", self._directory.name],
             stdout=subprocess.PIPE,
             text=True,
@@ -107,15 +109,39 @@ class ClusterWorld:
         assert code == 0, f"a node ended with {code}"
 
 
+class KilledWorld:
+    """Three replicas of everything, on nodes of which one is killed every ten seconds."""
+
+    name = "killed"
+
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="hocket-test-")
+        self._cluster = KilledProcess(Path(self._directory.name) / "nodes")
+        self._patience = patient()
+        self._patience.__enter__()
+
+    def connect(self) -> Client:
+        return hocket.connect(self._cluster.address)
+
+    def aio_connect(self) -> Any:
+        return hocket.aio.connect(self._cluster.address)
+
+    def close(self) -> None:
+        self._patience.__exit__(None, None, None)
+        code = self._cluster.terminate()
+        self._directory.cleanup()
+        assert code == 0, f"a node ended with {code}"
+
+
 def client_threads() -> list[str]:
     names = [thread.name for thread in threading.enumerate()]
     return [name for name in names if name.startswith(("hocket client", "hocket link"))]
 
 
-World = EmbeddedWorld | ServerWorld | ClusterWorld
+World = EmbeddedWorld | ServerWorld | ClusterWorld | KilledWorld
 WORLDS: dict[str, Callable[[], World]] = {"embedded": EmbeddedWorld, "server": ServerWorld}
 if LONG:
-    WORLDS["cluster"] = ClusterWorld
+    WORLDS |= {"cluster": ClusterWorld, "killed": KilledWorld}
 _numbers = itertools.count()
 
 

@@ -38,6 +38,7 @@ from tests.support.cluster.history import (
     now,
     read,
 )
+from tests.support.processes.forked import popen
 
 TOPICS = {"load": 6, "other": 3}  # partitions
 LOAD = "load"
@@ -313,9 +314,7 @@ class Clients:
                 str(self.file(name)),
             ]  # fmt: skip
             with self.log(name).open("wb") as log:
-                self._running[name] = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stderr=log, stdout=log
-                )
+                self._running[name] = popen(command, stdin=subprocess.PIPE, stderr=log, stdout=log)
             self._results[name] = 0
         return self
 

@@ -1,34 +1,31 @@
-"""A crowd of consumers of one topic, in this process: who got what, and when."""
+"""A crowd of consumers of one topic, in processes of their own, and the producer that feeds it."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
-from threading import Thread
-from time import monotonic
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any, NamedTuple
 
 import hocket
-import hocket.aio
+from tests.support.cli import environment
+from tests.support.cluster import history
+from tests.support.cluster.history import Acknowledged, Delivered, Sent, now
+
+PER_PROCESS = 200  # one Python process takes in what so many consumers get, a few messages a second
+PATIENCE = 90.0
 
 
-@dataclass
-class Consumer:
+class Seen(NamedTuple):
+    """What a consumer has so far."""
+
     name: str
-    has_index: bool
-    offsets: dict[int, list[int]] = field(default_factory=dict)  # by partition, as they came
-    last_at: float = 0.0
-    longest_pause: float = 0.0  # since `mark`
-    error: BaseException | None = None
-
-    def took(self, partition: int, offset: int) -> None:
-        now = monotonic()
-        self.offsets.setdefault(partition, []).append(offset)
-        if self.last_at:
-            self.longest_pause = max(self.longest_pause, now - self.last_at)
-        self.last_at = now
-
-    def count(self) -> int:
-        return sum(map(len, self.offsets.values()))
+    messages: int
+    longest_pause: float  # seconds since `mark`, between two messages
+    error: str
 
 
 class Crowd:
@@ -37,83 +34,121 @@ class Crowd:
     def __init__(
         self, url: str, topic: str, count: int, *, per_client: int = 1, name: str = "c"
     ) -> None:
-        self.consumers = [Consumer(f"{name}{number}", number % 2 == 0) for number in range(count)]
-        self._url = url
         self._topic = topic
-        self._per_client = per_client
-        self._loop = asyncio.new_event_loop()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._ending = asyncio.Event()
-        self._thread = Thread(target=self._run, daemon=True)
+        self._commands = [
+            [
+                sys.executable, "-m", "tests.support.cluster.crowd_process", url, topic, name,
+                str(first), str(min(PER_PROCESS, count - first)), str(per_client),
+            ]
+            for first in range(0, count, PER_PROCESS)
+        ]  # fmt: skip
+        self._processes: list[subprocess.Popen[str]] = []
+        self._asking = ThreadPoolExecutor(len(self._commands))
 
     def __enter__(self) -> Crowd:
-        self._thread.start()
+        self._processes = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+            )
+            for command in self._commands
+        ]
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.stop()
+        for each in self._processes:
+            each.kill()
+            each.communicate()
+        self._processes = []
+        self._asking.shutdown()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._all())
-        self._loop.close()
+    def _ask(self, question: str) -> list[Any]:
+        """What all of them answer; asked at once, as each may be busy."""
 
-    async def _all(self) -> None:
-        groups = [
-            self.consumers[at : at + self._per_client]
-            for at in range(0, len(self.consumers), self._per_client)
-        ]
-        await asyncio.gather(*map(self._client, groups))
+        def ask(process: subprocess.Popen[str]) -> list[Any]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(question + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            assert line, f"a process of the crowd has ended: {process.wait(PATIENCE)}"
+            answer: list[Any] = json.loads(line)
+            return answer
 
-    async def _client(self, group: list[Consumer]) -> None:
-        async with hocket.aio.connect(self._url) as client:
-            reading = [asyncio.ensure_future(self._read(client, each)) for each in group]
-            await self._ending.wait()
-            for task in reading:
-                task.cancel()
-            await asyncio.gather(*reading, return_exceptions=True)
+        return [each for found in self._asking.map(ask, self._processes) for each in found]
 
-    async def _read(self, client: hocket.AsyncClient, consumer: Consumer) -> None:
-        try:
-            index = consumer.name if consumer.has_index else None
-            async with client.subscribe(self._topic, index=index, timeout=60) as reader:
-                async for message in reader:
-                    consumer.took(message.partition, message.offset)
-                    if consumer.has_index:
-                        await message.ack()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            consumer.error = error
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._ending.set)
-            self._thread.join(60)
-        assert not self._thread.is_alive()
-
-    # --- what they got ---------------------------------------------------------------------------
+    def look(self) -> list[Seen]:
+        return [Seen(*each) for each in self._ask("look")]
 
     def mark(self) -> None:
         """From now on pauses are measured anew."""
-        now = monotonic()
-        for each in self.consumers:
-            each.longest_pause, each.last_at = 0.0, now
+        self._ask("mark")
 
-    def state(self) -> list[tuple[str, int, BaseException | None]]:
-        return [(each.name, each.count(), each.error) for each in self.consumers]
+    def have(self, count: int) -> bool:
+        """Whether each has so many messages."""
+        return all(each.messages >= count for each in self.look())
 
-    def have_all(self, ends: dict[int, int]) -> bool:
-        return all(
-            len(each.offsets.get(partition, ())) >= end
-            for each in self.consumers
-            for partition, end in ends.items()
-        )
+    def state(self) -> str:
+        """For people: what is common, and whoever lags or has an error."""
+        seen = sorted(self.look(), key=lambda each: each.messages)
+        errors = [each for each in seen if each.error]
+        return f"{len(seen)} consumers, {errors=}, least {seen[:5]}, most {seen[-1:]}"
 
-    def check(self, ends: dict[int, int]) -> None:
-        """Every consumer got every offset once, in order."""
-        for each in self.consumers:
-            assert each.error is None, (each.name, each.error)
-            for partition, end in ends.items():
-                got = each.offsets.get(partition, [])
-                assert got == list(range(end)), (each.name, partition, end, got[-5:], len(got))
+    def pauses(self) -> list[float]:
+        """The longest pause of each since `mark`, the longest last."""
+        return sorted(each.longest_pause for each in self.look())
+
+    def end(self) -> list[history.Event]:
+        """End all of them: what each was given."""
+        errors = [each for each in self.look() if each.error]
+        assert not errors, errors[:5]
+        return [
+            Delivered(at, name, name if has_index else "", "own", self._topic, partition, offset,
+                      value)
+            for name, has_index, got in self._ask("end")
+            for at, partition, offset, value in got
+        ]  # fmt: skip
+
+
+class Publishing:
+    """Publishes one message after the other, until it is stopped; each is acknowledged."""
+
+    def __init__(self, url: str, topic: str, *, size: int = 20, pause: float = 0.02) -> None:
+        self.acknowledged = 0
+        self.events: list[history.Event] = []
+        self.error: BaseException | None = None
+        self._url, self._topic = url, topic
+        self.size = size
+        self._pause = pause
+        self._ending = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with hocket.connect(self._url) as client, client.producer(self._topic) as producer:
+                while not self._ending.is_set():
+                    self._send(producer)
+                    time.sleep(self._pause)
+        except BaseException as error:
+            self.error = error
+
+    def _send(self, producer: hocket.Producer) -> None:
+        value = f"value {self.acknowledged}".ljust(self.size, ".")
+        self.events.append(Sent(now(), "producer", self._topic, value))
+        position = producer.send_future(value.encode()).result(PATIENCE)
+        self.events.append(Acknowledged(now(), value, *position))
+        self.acknowledged += 1
+
+    def __enter__(self) -> Publishing:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._ending.set()
+        self._thread.join(PATIENCE)
+
+    def stop(self) -> int:
+        """How many there are."""
+        self._ending.set()
+        self._thread.join(PATIENCE)
+        assert self.error is None, self.error
+        return self.acknowledged

@@ -66,8 +66,14 @@ class Faults:
         return [self._ids[each.replicas[0]] for each in found]
 
     def wait_led(self) -> list[str]:
-        wait_for(lambda: all(self.leaders()), LED_SECONDS, self.leaders)
-        return self.leaders()
+        found: list[str] = []
+
+        def are_led() -> bool:
+            found[:] = self.leaders()
+            return all(found)
+
+        wait_for(are_led, LED_SECONDS, self.leaders)
+        return found
 
     def wait_even(self, seconds: float = 60.0) -> None:
         """All replicas have everything."""

@@ -3,8 +3,9 @@
     python -m tests.support.cluster.holder URL TOPIC STEP
 
 It takes messages, does the step with half of them, says what it has as a line of JSON, and waits
-for a line on its stdin. Then it acks what it still has, and says which acks, or rejects, are
-durable: `done` or, if some were refused and it was not told which, nothing.
+for a line on its stdin. Then it acks what it still has, and says which acks are durable: `done` or,
+if some were refused and it was not told which, nothing. Of what it has extended it acks that half
+alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from hocket.errors import LeaseLost
 
 TAKEN, HALF = 10, 5
 LEASE_SECONDS = 5
+EXTENDED_SECONDS = 30  # beyond the lease, and what a new leader withholds
 PATIENCE = 60.0
-STEPS = ("leased", "acked", "nacked", "dying", "dead-lettered")
+STEPS = ("leased", "extended", "acked", "nacked", "dying", "dead-lettered")
 
 
 def take_step(step: str, half: list[Any], messages: Any) -> None:
@@ -28,9 +30,11 @@ def take_step(step: str, half: list[Any], messages: Any) -> None:
             each.ack()
         elif step == "nacked":
             each.nack(LEASE_SECONDS)
+        elif step == "extended":
+            each.extend(EXTENDED_SECONDS)
         elif step != "leased":
             each.reject("it is to die")
-    if step in ("acked", "nacked", "dead-lettered"):
+    if step in ("extended", "acked", "nacked", "dead-lettered"):
         messages.commit(PATIENCE)
 
 
@@ -45,7 +49,7 @@ def main(url: str, topic: str, step: str) -> None:
         take_step(step, held[:HALF], messages)
         say({"held": [each.offset for each in held]})
         sys.stdin.readline()
-        rest = held if step == "leased" else held[HALF:]
+        rest = {"leased": held, "extended": held[:HALF]}.get(step, held[HALF:])
         done = [each.offset for each in rest]
         try:
             for each in rest:

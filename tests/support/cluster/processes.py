@@ -19,6 +19,7 @@ from hocket.cluster_model import KeyOwner, NodeDescription, RingDescription
 from hocket.errors import HocketError
 from hocket.model import DECIDERS_COUNT
 from tests.support.cli import HOCKET, environment
+from tests.support.processes.forked import popen
 
 READY_SECONDS = 60.0
 LOOK_SECONDS = 0.1  # between two looks at a condition
@@ -58,7 +59,7 @@ class Process:
                    "--data", str(self.data), "--name", self.name, *self.options,
                    *options]  # fmt: skip
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment()
             )
 
@@ -250,6 +251,15 @@ def wait_until_three_keep_each(cluster: Cluster, seconds: float = 60.0) -> None:
         return set(re.findall(r"group (\d+) is kept by", said))
 
     wait_for(lambda: len(grown()) == DECIDERS_COUNT, seconds, lambda: (grown(), cluster.logs()))
+
+
+def root_of(cluster: Cluster) -> str:
+    """The node that has said last that it leads group 0; the founder if none has."""
+    said = {0: next(iter(cluster.all))}
+    for name, node in cluster.all.items():
+        terms = re.findall(r"this node is the root.*, in term (\d+)", node.said())
+        said.update((int(term), name) for term in terms)
+    return said[max(said)]
 
 
 def owner_of(position: int, ring: RingDescription) -> str:

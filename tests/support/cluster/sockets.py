@@ -100,6 +100,14 @@ def bytes_between(processes: Iterable[int]) -> int:
     return sum(end.sent for ports, end in ends.items() if ports[::-1] in ends)
 
 
+def bytes_sent(process: int, to: int) -> int:
+    """How much the one process has sent over connections whose other end the other one has."""
+    mine, theirs = inodes_of(process), inodes_of(to)
+    sockets = established()
+    ends = {(each.peer_port, each.port) for each in sockets if each.inode in theirs}
+    return sum(e.sent for e in sockets if e.inode in mine and (e.port, e.peer_port) in ends)
+
+
 def has_counters() -> bool:
     """Whether this kernel tells them."""
     try:

@@ -12,15 +12,17 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hocket
+from hocket.errors import HocketError
 from hocket.model import Participant
+from tests.support.processes.forked import popen
 
 PATIENCE = 60.0  # of a call, while nodes die and come back
 VALUE_BYTES = 4000  # so that a commit takes some time
-STEPS = ("open", "staged", "prepared", "asked", "decided", "done")
+STEPS = ("open", "staged", "prepared", "asked", "decided", "done", "aborting")
 
 
 def value(attempt: str, partition: int, number: int) -> bytes:
@@ -31,12 +33,18 @@ class Transactor:
     """The process, to the test that leads it."""
 
     def __init__(
-        self, url: str, topic: str, attempt: str, name: tuple[str, int], shape: tuple[int, int]
+        self,
+        url: str,
+        topic: str,
+        attempt: str,
+        name: tuple[str, int],
+        records: int,
+        partitions: Sequence[int],
     ) -> None:
-        """`name` is the transaction's id and number; `shape`: partitions, and records in each."""
+        """`name` is the transaction's id and number; `records` go to each of these partitions."""
         self.attempt = attempt
-        arguments = [url, topic, attempt, *map(str, (*name, *shape))]
-        self._process = subprocess.Popen(
+        arguments = [url, topic, attempt, *map(str, (*name, records, *partitions))]
+        self._process = popen(
             [sys.executable, "-m", "tests.support.cluster.transactor", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -77,7 +85,7 @@ def prepared_in(line: str) -> tuple[Participant, ...]:
 
 
 def main(url: str, topic: str, attempt: str, name: str, number: str, *shape: str) -> None:
-    partitions, records = map(int, shape)
+    records, *partitions = map(int, shape)
     with hocket.connect(url, timeout=PATIENCE) as client:
         transaction = client.transaction(name, number=int(number))
         steps: dict[str, Callable[[], str]] = {
@@ -85,24 +93,29 @@ def main(url: str, topic: str, attempt: str, name: str, number: str, *shape: str
             "staged": lambda: _stage(transaction, topic, attempt, partitions, range(1, records)),
             "prepared": lambda: pickle.dumps(transaction.prepare(PATIENCE)).hex(),
             "done": lambda: _commit(client, transaction, name, int(number)),
+            "aborting": lambda: _abort(transaction),
         }
         for line in sys.stdin:
             try:
                 said = steps[line.strip()]()
-            except hocket.HocketError as error:
+            except HocketError as error:
                 said = f"failed: {error!r}"
             sys.stdout.write(said + "\n")
             sys.stdout.flush()
 
 
-def _send(transaction: Any, topic: str, attempt: str, partitions: int, numbers: range) -> str:
+def _send(
+    transaction: Any, topic: str, attempt: str, partitions: Iterable[int], numbers: range
+) -> str:
     for each in numbers:
-        for partition in range(partitions):
+        for partition in partitions:
             transaction.send(topic, value(attempt, partition, each), partition=partition)
     return "sent"
 
 
-def _stage(transaction: Any, topic: str, attempt: str, partitions: int, numbers: range) -> str:
+def _stage(
+    transaction: Any, topic: str, attempt: str, partitions: Iterable[int], numbers: range
+) -> str:
     _send(transaction, topic, attempt, partitions, numbers)
     deadline = time.monotonic() + PATIENCE
     while not transaction._producers[topic].staging.is_staged():
@@ -110,6 +123,11 @@ def _stage(transaction: Any, topic: str, attempt: str, partitions: int, numbers:
             return "failed: it is not staged"
         time.sleep(0.01)
     return "staged"
+
+
+def _abort(transaction: Any) -> str:
+    transaction.abort(PATIENCE)
+    return "aborted"
 
 
 def _commit(client: hocket.Client, transaction: Any, name: str, number: int) -> str:

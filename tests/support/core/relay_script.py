@@ -74,8 +74,8 @@ class Script:
     def _no_route(self):
         return self._step(events.NoRoute(self.token))
 
-    def _own(self, start, end):
-        return self._step(events.Owning(int(start), int(end)))
+    def _own(self, start, end, leads=1):
+        return self._step(events.Owning(int(start), int(end), leads=bool(leads)))
 
     def _advanced(self, start, end):
         return self._step(events.Advanced(int(start), int(end)))

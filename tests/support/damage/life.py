@@ -34,6 +34,7 @@ from hocket.sim.executor import SimExecutor
 from hocket.sim.scheduler import START_US, Scheduler
 from hocket.wire.connection import Connection
 from tests.support.damage.places import Files
+from tests.support.processes.forked import popen
 
 SECOND = 1_000_000
 TICK_US = 100_000
@@ -279,7 +280,7 @@ class ServedLife:
             *(sys.executable, "-m", "hocket.cli", "serve"),
             *("--listen", "127.0.0.1:0", "--data", str(directory), "--log-level", "warning"),
         ]
-        self._process = subprocess.Popen(
+        self._process = popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip

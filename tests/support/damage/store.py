@@ -296,6 +296,7 @@ class _Builder:
         self.create_user("mia", "worker")
         self.enrol("second", 1 << 50)
         self.ask(frames.SetCluster, 2)
+        self.ask(frames.RegisterName, "mailbox", "mixed", b"l" * 16, b"k" * 32)
         self.move_own_index("ledger", 7)
         self.settle_some("work", [(2, 3), (7, 8)])
         self.known.void_tokens.append(self.known.tokens["dan"])

@@ -111,7 +111,7 @@ class Asking:
     def lost(self) -> None:
         self.is_lost = True
 
-    def begin(self, kind: type, payload: bytes = b"", **fields: object) -> int:
+    def begin(self, kind: type, /, payload: bytes = b"", **fields: object) -> int:
         self._last += 1
         frame = kind(self._last, **fields)
         self.machine.network.send_to_node(self.connection, frame, payload)
@@ -124,14 +124,14 @@ class Asking:
     def is_answered(self, request: int) -> bool:
         return request in self._answers
 
-    def ask(self, kind: type, payload: bytes = b"", **fields: object) -> frames.Frame:
+    def ask(self, kind: type, /, payload: bytes = b"", **fields: object) -> frames.Frame:
         return self.answer_to(self.begin(kind, payload, **fields))
 
-    def done(self, kind: type, **fields: object) -> None:
+    def done(self, kind: type, /, **fields: object) -> None:
         answer = self.ask(kind, **fields)
         assert isinstance(answer, frames.Done), answer
 
-    def refused(self, kind: type, payload: bytes = b"", **fields: object) -> frames.Failure:
+    def refused(self, kind: type, /, payload: bytes = b"", **fields: object) -> frames.Failure:
         answer = self.ask(kind, payload, **fields)
         assert isinstance(answer, frames.Failure), answer
         return answer

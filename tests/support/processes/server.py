@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+from tests.support.processes.forked import popen
+
 READY_SECONDS = 30
 
 
@@ -37,7 +39,7 @@ class ServerProcess:
             self.kill()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = popen(
             [
                 *(sys.executable, "-m", "hocket.cli", "serve"),
                 *("--listen", f"127.0.0.1:{self.port}", "--data", str(self.data), *self.flags),

@@ -53,6 +53,19 @@ class World:
     def mixed(self) -> bool:
         return self.kind == "mixed"
 
+    def find(self, name: str) -> Any:
+        """The broker of this name, None if there is none."""
+        return self.manager.find(name)
+
+    def known(self) -> list[Any]:
+        """All brokers that are registered."""
+        return self.manager.brokers()
+
+    @property
+    def shares_objects(self) -> bool:
+        """Whether the receiver gets the very object that was sent."""
+        return not self.mixed
+
     def pump(self, name: str, *, start: bool = True) -> EventPump:
         pump = EventPump(name, self.threads)
         pump.on_error = self.errors.append

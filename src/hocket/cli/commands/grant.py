@@ -34,7 +34,8 @@ $ hocket grant list
 def grant() -> None:
     """Say what the users of a role may do, with which topics and indexes.
 
-    Actions are publish, subscribe, create, alter, delete, and admin, which implies the others. In a
+    Actions are publish, subscribe, create, alter, delete, and admin, which implies the others; for
+    names of brokers in other processes, bind (to have such a name) and connect (to call it). In a
     pattern '*' is any run of characters; quote it from the shell.
     """
 
@@ -56,6 +57,7 @@ def _grant_arguments(command: F) -> F:
 $ hocket grant add writer publish 'orders*'
 $ hocket grant add reader subscribe orders --index 'billing-*'
 $ hocket grant add operator alter
+$ hocket grant add chatter bind 'chat-*'
 """,
 )
 @_grant_arguments
@@ -65,7 +67,7 @@ def add(server: Server, /, role: str, action: str, topic: str, index: str) -> No
     """Permit users of ROLE an ACTION on the topics that match, or on all topics."""
     with server.connect() as client:
         client.grant(role, action, topic, index, timeout=server.timeout)
-        if action != "create" and topic.strip("*"):
+        if action not in ("create", "bind", "connect") and topic.strip("*"):
             _say_if_nothing_matches(topic, client.topics(timeout=server.timeout))
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hocket import __version__
+from hocket.adapters.memory import keep_free_memory
 from hocket.addresses import Address
 from hocket.cli import admin_token, exits, supervisor
 from hocket.cli.cluster_options import ClusterOptions, Dialling, cluster_options, node_name
@@ -231,6 +232,7 @@ def serve(
 
     cluster = ClusterOptions(join, successors, replication, domain, capacity, advertise)
     sys.setswitchinterval(SWITCH_INTERVAL)
+    keep_free_memory()
     settings = _settings(**limits)
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)

@@ -19,6 +19,7 @@ from hocket import environment
 from hocket.client.connection.address import Target, parse_url
 from hocket.client.connection.tls import ARGUMENTS, Path, client_context
 from hocket.errors import BadName, NotAllowed, OutOfRange, WrongType
+from hocket.remote.reach import Reach
 
 
 class Destination(NamedTuple):
@@ -26,6 +27,15 @@ class Destination(NamedTuple):
     context: ssl.SSLContext | None
     token: str
     token_variable: str  # the variable that the token is from; empty: it was given, or is none
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    def reach(self, name: str, timeout: float) -> Reach:
+        """The same for the names of brokers in other processes."""
+        return Reach(
+            self.target.addresses, self.context, self.token, self.tls_cert, self.tls_key, name,
+            timeout=timeout,
+        )  # fmt: skip
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
@@ -75,7 +85,7 @@ def destination(
             f"{' and '.join(named)} would mean nothing, since {target} is without TLS; write "
             f"hockets:// in {environment.SERVER}, or unset what is not for it"
         )
-    return Destination(target, context, token or "", token_variable)
+    return Destination(target, context, token or "", token_variable, tls_cert, tls_key)
 
 
 def _checked_token(token: object) -> str | None:

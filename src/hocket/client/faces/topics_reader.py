@@ -143,6 +143,10 @@ class TopicsReader(Joined[M, B, TopicReader[M, B]]):
     def located(self, error: HocketError | None) -> None:  # noqa: ARG002
         raise AssertionError("the readers ask for themselves")
 
+    @property
+    def is_asked_for(self) -> bool:
+        return True  # the readers open themselves
+
     def open_again(self) -> None:
         """The readers open themselves."""
 

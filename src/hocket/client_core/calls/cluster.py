@@ -70,3 +70,8 @@ def set_cluster(*, replication: int) -> Call[None]:
 def audit(since_us: int) -> Call[frames.AuditIs]:
     """One page of it: `next_us` says where the next begins."""
     return Call(frames.ReadAudit(0, since_us), lambda answer: answer, frames.AuditIs)
+
+
+def names(after: str) -> Call[frames.NamesAre]:
+    """One page of them: `next` says behind which name the next begins."""
+    return Call(frames.ListNames(0, after), lambda answer: answer, frames.NamesAre)

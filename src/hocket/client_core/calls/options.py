@@ -15,6 +15,7 @@ from hocket.client_core.timeout import seconds_us
 from hocket.core.session.session import DELIVERIES_MAX, PREFETCH_MAX
 from hocket.errors import BadName, OutOfRange, WrongType
 from hocket.model import (
+    CREDIT_BYTES_DEFAULT,
     MESSAGE_BYTES_MAX,
     PARTITIONS_MAX,
     PREFETCH_DEFAULT,
@@ -64,7 +65,7 @@ def subscription_options(
     partitions: Iterable[int] | None,
     positions: Mapping[int, int] | None,
     hold_retention: bool,
-    credit_bytes: int | str,
+    credit_bytes: int | str | None,
     lease: Duration | None,
     max_deliveries: int | None,
     prefetch: int | None,
@@ -88,7 +89,9 @@ def subscription_options(
         raise BadName("only an index holds retention back: give it a name with index=")
     if not create and index is None:
         raise BadName("create=False is about an index: give its name with index=")
-    credit = size_bytes(credit_bytes, "credit_bytes")
+    credit = (
+        CREDIT_BYTES_DEFAULT if credit_bytes is None else size_bytes(credit_bytes, "credit_bytes")
+    )
     if credit < 1:
         raise OutOfRange(f"credit_bytes must be 1 or more, not {credit}")
     if positions is not None and not isinstance(positions, Mapping):
@@ -108,6 +111,7 @@ def subscription_options(
         ),
         hold_retention=bool(hold_retention),
         credit_bytes=credit,
+        credit_each_node=credit_bytes is None,
         prefetch=PREFETCH_DEFAULT
         if prefetch is None
         else check_int(prefetch, "prefetch", 1, PREFETCH_MAX),

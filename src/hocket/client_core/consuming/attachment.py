@@ -31,7 +31,7 @@ from hocket.errors import (
     UnknownTopic,
 )
 from hocket.frames import Frame
-from hocket.model import PREFETCH_DEFAULT, Failover, Mode, Start
+from hocket.model import CREDIT_BYTES_DEFAULT, PREFETCH_DEFAULT, Failover, Mode, Start
 from hocket.timers import Timer
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class SubscriptionOptions:
     partitions: tuple[int, ...] = ()
     positions: tuple[tuple[int, int], ...] = ()
     hold_retention: bool = False
-    credit_bytes: int = 8 << 20
+    credit_bytes: int = CREDIT_BYTES_DEFAULT
+    credit_each_node: bool = False  # so much of each of a few nodes, rather than of all together
     # What follows is for shared indexes.
     prefetch: int = PREFETCH_DEFAULT
     prefetch_each_node: bool = False  # so many of each node, rather than of all together
@@ -150,6 +151,10 @@ class Attachment(ABC):
     def is_asking(self) -> bool:
         """Somebody was asked to open it, and has not answered."""
         return self._is_asking
+
+    @property
+    def is_asked_for(self) -> bool:
+        return self._handle is not None or (self._is_asking and self._asked is self.session)
 
     @property
     def was_open(self) -> bool:

@@ -74,6 +74,10 @@ class Feed:
     def is_open(self) -> bool:
         return self._handle is not None
 
+    @property
+    def is_asked_for(self) -> bool:
+        return True  # it is over as soon as it is not
+
     def begin(self) -> None:
         self.session.add(self)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 EARLIEST = Start()
+NODES_AT_ONCE = 4  # so many may send the whole credit each, where users have not said how much
 
 
 class Part(TopicReader[M_co, B_co], Owner, Protocol[M_co, B_co]):
@@ -224,6 +225,11 @@ class Parted(Joined[M, B, Part[M, B]]):
         """The options of one of `count` parts."""
         wanted = tuple(sorted(numbers))
         share = shared_out(self.options, count)
+        if self.options.credit_each_node:
+            # Batches have about 1 MiB, so a third of the credit is two or three of them: a node
+            # would send one at a time, and be woken for each.
+            whole = self.options.credit_bytes
+            share.credit_bytes = max(share.credit_bytes, min(whole, NODES_AT_ONCE * whole // count))
         if self.options.prefetch_each_node:
             # A third of the messages in each round would be three times the rounds.
             share.prefetch = self.options.prefetch

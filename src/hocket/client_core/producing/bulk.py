@@ -30,19 +30,25 @@ if TYPE_CHECKING:
 class ListPortion:
     """Records for one partition; without a gathering, for those whose turn it is then."""
 
-    __slots__ = ("_ends", "_gathering", "_records", "count")
+    __slots__ = ("_ends", "_extra", "_gathering", "_records", "count")
 
     def __init__(
-        self, gathering: Gathering | None, records: Sequence[bytes | Record], sizes: Iterable[int]
+        self,
+        gathering: Gathering | None,
+        records: Sequence[bytes | Record],
+        sizes: Iterable[int],
+        extra: int = 0,
     ) -> None:
+        """Each record has `extra` bytes beside its size."""
         self._gathering = gathering
         self._records = records
         self._ends = list(accumulate(sizes))
+        self._extra = extra
         self.count = len(records)
 
     def offer(self, core: ProducerCore, start: int) -> int | None:
         """Hand over records from `start` on. Returns the first not taken; None: no room yet."""
-        end = core.offer_many(self._gathering, self._records, self._ends, start)
+        end = core.offer_many(self._gathering, self._records, self._ends, start, self._extra)
         return end if end > start else None
 
 
@@ -61,8 +67,9 @@ def list_portions(
     if not plain:
         return []
     if keys is None and headers is None and due_us is None:
-        core.check_size(max(map(len, plain)) + RECORD_BYTES)
-        return [ListPortion(None, plain, [len(value) + RECORD_BYTES for value in plain])]
+        lengths = list(map(len, plain))
+        core.check_size(max(lengths) + RECORD_BYTES)
+        return [ListPortion(None, plain, lengths, RECORD_BYTES)]
     all_keys = [None] * len(plain) if keys is None else checked_keys(keys, len(plain))
     all_headers: Sequence[Pairs | None] = (
         [None] * len(plain) if headers is None else checked_header_list(headers, len(plain))

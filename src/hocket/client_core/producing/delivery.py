@@ -293,10 +293,13 @@ class Pusher:
         elif not isinstance(error, UnknownPartition) or not self.producer.begins_anew():
             self.producer.end(error)
 
+    @property
+    def is_asked_for(self) -> bool:
+        return self.handle is not None or self._is_asking is self.session
+
     def open_again(self) -> None:
-        is_open = self.handle is not None or self._is_asking is self.session
         has_ended = not self.session.has(self)
-        if self.session.state == "ready" and not is_open and not has_ended:
+        if self.session.state == "ready" and not self.is_asked_for and not has_ended:
             self.link_up()
 
     # --- which partitions are its own ------------------------------------------------------------

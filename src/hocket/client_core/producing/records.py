@@ -22,6 +22,7 @@ Pairs = tuple[tuple[str, bytes | None], ...]
 Record = tuple[bytes, bytes | None, Pairs | None, int | None, Any]
 
 RECORD_BYTES = 12  # what a record costs beside its value: a timestamp and an offset
+KEYED_BYTES = 2 * RECORD_BYTES  # and beside value and key: a hash and an offset more
 _TIMESTAMP_MAX = 2**63 - 1
 
 

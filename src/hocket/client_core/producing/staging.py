@@ -315,8 +315,12 @@ class Deciding:
             self._requests = [session.request(part, self._part_answered) for part in parts]
             asked = session.request(decision, self._answered, repeatable=not parts)
             self._requests.append(asked)
-        except HocketError as error:  # the client was closed
-            self.reply.put(error)
+        except HocketError as error:
+            router = session.router
+            if router is not None and points_elsewhere(error):  # the node died before we asked it
+                self._ask_elsewhere(router, error)
+            else:  # the client was closed
+                self.reply.put(error)
 
     def _part_answered(self, answer: Frame | HocketError) -> None:
         if isinstance(answer, HocketError) and self._part_error is None:

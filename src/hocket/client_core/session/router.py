@@ -268,7 +268,7 @@ class Router:
             return  # it has ended
         if owner.route.topic in self._spread:
             self.locate_for(owner)
-        else:
+        elif not owner.is_asked_for:  # by way of another link, that came while it waited
             self.open_at(owner, self.where(owner.route))  # others may have found it meanwhile
 
     # --- topics that are spread ------------------------------------------------------------------
@@ -285,7 +285,11 @@ class Router:
     def _ask_who_leads(self, topic: str, asked: Session) -> None:
         def answered(answer: Frame | HocketError) -> None:
             if isinstance(answer, HocketError) and asked is not self.first:
-                self._ask_who_leads(topic, self.first)  # it was asked for advice only
+                # It was asked for advice only. That it permits nothing, say, is worth telling.
+                for route, search in self._open_searches():
+                    if route.topic == topic:
+                        search.tried.append(f"{_who(asked)}: {answer}")
+                self._ask_who_leads(topic, self.first)
             else:
                 self._found(topic, answer)
 

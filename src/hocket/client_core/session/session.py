@@ -101,15 +101,15 @@ class Owner(Protocol):
         several nodes.
         """
 
+    @property
+    def is_asked_for(self) -> bool: ...  # its node has opened it, or was asked to and is silent
+
     def open_again(self) -> None:
         """There is a link, and a reason to try once more, unless it is open or has ended."""
 
     def link_up(self) -> None: ...
-
     def link_down(self) -> None: ...
-
     def received(self, frame: Frame, payload: memoryview) -> None: ...
-
     def deliver(self) -> bool:
         """Send off what gathers; True once nothing that was taken over is on its way any more."""
 

@@ -109,6 +109,11 @@ class Forwards:
         request.answer = message
         return [self._answer(message.number, message)] if message.index <= self._applied else []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._under_way)
+
     def tick(self, root: Root | None) -> list[Effect]:
         effects: list[Effect] = []
         for number, request in list(self._under_way.items()):

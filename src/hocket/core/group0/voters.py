@@ -7,7 +7,9 @@ Rule 1: whoever leads has a vote.
 Rule 2: a node that is dead, does not answer, or has not come as far as the leader, is given no
         vote. One that has a vote keeps it until it is given up as dead and a node that lives can
         take its place: two voters are worse than one.
-Rule 3: nodes of different failure domains come first, then those that have a vote already: so that
+Rule 3: a gateway, a node with no capacity, is given a vote only if there are too few others: it is
+        there to hold nothing. It gives the vote up to the first other node that is fit for it.
+Rule 4: nodes of different failure domains come first, then those that have a vote already: so that
         nothing changes unless it becomes better.
 """
 
@@ -46,6 +48,7 @@ def voters_for(
             left,
             key=lambda each: (
                 each.node not in fit,
+                not each.capacity,
                 domains[each.domain] if each.domain else 0,
                 each.node not in voters,
                 each.node,

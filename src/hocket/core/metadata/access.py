@@ -22,6 +22,7 @@ from hocket.core.metadata.metadata import AppendChange, Indexes, Proposer
 from hocket.core.metadata.roster import (
     ADMIN,
     EVERYTHING,
+    OF_NAMES,
     Change,
     Roster,
     User,
@@ -87,10 +88,13 @@ class Access(Proposer):
             return Decision(False, "this node does not know yet who its users are; try again")
         return self.in_force.explain(user, action, topic, index)
 
-    def has_grant(self, user: str, topic: str) -> bool:
-        """Whether the user has any grant on this topic, even if for some of its indexes only."""
+    def has_grant(self, user: str, topic: str, *, of_names: bool = False) -> bool:
+        """Whether the user has any grant on this topic, even if for some of its indexes only; or,
+        with `of_names`, on the broker's name."""
         return not self.is_on or any(
-            matches(grant.topic, topic) for _role, grant in self.in_force.grants_of(user)
+            matches(grant.topic, topic)
+            and (grant.action == "admin" or (grant.action in OF_NAMES) == of_names)
+            for _role, grant in self.in_force.grants_of(user)
         )
 
     def change(self, origin: Origin, change: Change) -> AppendChange:

@@ -164,8 +164,11 @@ class Metadata:
         # The origin of a request that this node has handed on; None if nobody waits for it here.
         self.origin_of: Callable[[Asked], Any] = lambda _asked: None
         self._machines: dict[int, Machine] = {}
+        self._names_by_kind: dict[int, str] = {}
         self._names: dict[str, Machine] = {}
         self._retired: dict[int | str, Retired | None] = {}
+        # By name: the state of a machine as JSON, while it is what the snapshot before had.
+        self._written: dict[str, str] = {}
         self._doubtful = 0  # the last entry of which it is not known whether it is committed
         # Entries on their way to the log: index, kind, who asked, and the body if it came from
         # another node.
@@ -175,6 +178,7 @@ class Metadata:
         assert kind not in self._machines
         assert name not in self._names
         self._machines[kind] = self._names[name] = machine
+        self._names_by_kind[kind] = name
 
     def retire(self, kind: int, name: str, machine: Retired | None = None) -> None:
         """Entries of this kind, and the part of this name, are of an older version.
@@ -221,6 +225,7 @@ class Metadata:
                 self.done.record(asked, entry)
             if kind not in self._machines:
                 continue  # it changes nothing
+            self._written.pop(self._names_by_kind[kind], None)
             if body is None:
                 done += [(kind, change) for change in self._machines[kind].durable(entry)]
             else:
@@ -246,6 +251,7 @@ class Metadata:
     def replayed(self, kind: int, index: int, body: bytes) -> None:
         self._check_kind(kind, index)
         if kind in self._machines:
+            self._written.clear()
             self._machines[kind].replayed(index, body)
             asked = asker_of(body)
             if asked is not None:
@@ -270,16 +276,30 @@ class Metadata:
         self.indexes.last = self.applied_index = next_index - 1
 
     def snapshot(self) -> tuple[int, bytes]:
-        states: dict[str, Any] = {
-            name: state
-            for name, machine in self._names.items()
-            if (state := machine.snapshot()[1])  # else older versions need not know the machine
-        }
+        parts = ", ".join(f'"{name}": {part}' for name, part in self.parts().items())
+        return self.applied_index, f"{{{parts}}}".encode()
+
+    def parts(self) -> dict[str, str]:
+        """The states of all machines that have one, by name, as JSON."""
+        parts = {}
+        for name, machine in self._names.items():
+            part = self._written.get(name)
+            if part is None:
+                state = machine.snapshot()[1]
+                # Of one without a state nothing is said: older versions need not know the machine.
+                part = self._written[name] = json.dumps(state) if state else ""
+            if part:
+                parts[name] = part
         if self.done:  # a node alone has none, and older versions can read its snapshot
-            states[DONE] = self.done.snapshot()
-        return self.applied_index, json.dumps(states).encode()
+            parts[DONE] = json.dumps(self.done.snapshot())
+        return parts
+
+    def changed(self) -> None:
+        """A machine was changed by something else than an entry."""
+        self._written.clear()
 
     def restore(self, index: int, snapshot: bytes) -> None:
+        self._written.clear()
         for name, state in self._parts_of(snapshot).items():
             retired = self._retired.get(name)
             if name == DONE:
@@ -300,6 +320,7 @@ class Metadata:
         Returns (kind, change) for whatever is different now. Nothing may be on its way.
         """
         assert not self._pending
+        self._written.clear()
         states = self._parts_of(snapshot)
         self.done.restore(states.get(DONE, {}))
         self.indexes.last = self.applied_index = index

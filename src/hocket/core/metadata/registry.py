@@ -108,7 +108,8 @@ class Registry(Proposer):
 
     def known(self, node: str) -> Contact | None:
         """A member, or one that has left."""
-        return self.member(node) or self._committed.left.get(node)
+        nodes = self._committed
+        return nodes.by_node.get(node) or nodes.left.get(node)
 
     def enrol(
         self, who: Contact, origin: object, successors: int = 0

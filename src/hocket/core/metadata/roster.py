@@ -37,7 +37,8 @@ from hocket.model import (
 ADMIN = "admin"  # the role that is built in
 EVERYTHING = "*"
 ACTIONS: tuple[Action, ...] = get_args(Action)
-WITHOUT_INDEX: tuple[Action, ...] = ("publish", "create")  # actions that concern no index
+OF_NAMES: tuple[Action, ...] = ("bind", "connect")  # actions on names of brokers, not on topics
+WITHOUT_INDEX: tuple[Action, ...] = ("publish", "create", *OF_NAMES)  # they concern no index
 USERS_MAX = 10_000
 ROLES_MAX = 1_000
 ROLES_OF_USER_MAX = 100
@@ -316,7 +317,8 @@ def permits(grant: Grant, action: Action, topic: str, index: str = EVERYTHING) -
 
 
 def in_words(grant: Grant) -> str:
-    topic = "everything" if grant.topic == EVERYTHING else f"topic {grant.topic!r}"
+    what = "name" if grant.action in OF_NAMES else "topic"
+    topic = "everything" if grant.topic == EVERYTHING else f"{what} {grant.topic!r}"
     index = "" if grant.index == EVERYTHING else f", index {grant.index!r}"
     return f"{grant.action} on {topic}{index}"
 

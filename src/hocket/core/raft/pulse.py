@@ -89,7 +89,8 @@ class Pulse:
             for peer in leading.names:
                 lines[peer] = []
         _deal(lanes, lines)
-        _deal(idle, quiet)
+        if idle:
+            _deal(idle, quiet)
         self._sequence += 1
         sends: list[SendToNode | OfGroup] = []
         for peer in sorted({*lines, *quiet}):
@@ -134,8 +135,10 @@ class Pulse:
     def _sent_to(self, sender: str, answer: BeatAnswer) -> tuple[Beat, int] | None:
         if answer.life != self.host.life:
             return None
-        sent = self._neighbour(sender).sent
-        return next((each for each in sent if each[0].sequence == answer.sequence), None)
+        for each in reversed(self._neighbour(sender).sent):  # most answers are to the last one
+            if each[0].sequence == answer.sequence:
+                return each
+        return None
 
     def _fall_quiet(self, sender: str, agreed: list[Line], sent_us: int, now_us: int) -> None:
         idle_before_us = now_us - self.host.settings.idle_us

@@ -63,10 +63,11 @@ class NoRoute:
 
 @dataclass(slots=True)
 class Owning:
-    """This node holds the partition: it is the root of the tree, and serves from its log."""
+    """This node holds the partition: it is the root of a tree, and serves from its log."""
 
     start: int
-    end: int  # committed
+    end: int  # committed, as far as this node knows
+    leads: bool = True  # False: it keeps one of several copies, and roots a tree if it is needed
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class Advanced:
 
 @dataclass(slots=True)
 class Disowned:
-    """This node does not hold the partition any more."""
+    """This node does not hold the partition any more, or its copy may not be up to date."""
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class LogRead:
 
 @dataclass(slots=True)
 class Died:
-    """The ring has given another node up as dead, or that node has said goodbye."""
+    """The ring has given another node up as dead, it has said goodbye, or its process is gone."""
 
     contact: Contact
 

@@ -12,11 +12,14 @@ from hocket.core.ring.contact import Contact
 
 
 class Lineage:
-    __slots__ = ("ancestors", "is_owner", "is_rooted", "me", "owner", "parent", "total")
+    __slots__ = (
+        "ancestors", "is_leader", "is_owner", "is_rooted", "me", "owner", "parent", "total",
+    )  # fmt: skip
 
     def __init__(self, me: Contact) -> None:
         self.me = me
-        self.is_owner = False
+        self.is_owner = False  # this node is the root of its tree, and reads its own log
+        self.is_leader = False  # and it leads the partition, so that it stays for those who come
         self.owner: Contact | None = None  # as far as this node knows
         self.parent: Contact | None = None
         self.ancestors: tuple[Contact, ...] = ()  # the parent first, the owner last

@@ -9,7 +9,8 @@ Rule 4: the recent batches move on, whoever has read them. A consumer that has f
 Rule 5: silence is counted in ticks, and a tick is all that is known of time.
 
 The tree is pulled: a child asks for what comes from an offset on, and the answer waits for it. The
-root is the owner, which reads its log. A node takes part while it has consumers or children. It
+root is the owner, which reads its log; of a partition with several copies each node that keeps one
+may root a tree. A node takes part while it has consumers or children. It
 looks for its parent on its own route to the owner (Scribe, JSAC 2002, section III). A node that
 stands deeper than the number of consumers demands sends a newcomer to the owner instead, so the
 tree is filled from the root, and a quiet partition has no relays at all; a node without room sends
@@ -115,6 +116,10 @@ class Relay:
         return self.lineage.is_owner
 
     @property
+    def is_leader(self) -> bool:
+        return self.lineage.is_leader
+
+    @property
     def parent(self) -> Contact | None:
         return self.lineage.parent
 
@@ -162,8 +167,8 @@ class Relay:
             self._outbox.add(Arm(TICK, tick_us, tick_us // 16))
 
     def _is_needed(self) -> bool:
-        """An owner may stay for ever; all other nodes count the time until they may go."""
-        return not self.lineage.is_owner or not self._downstream.is_empty or bool(self._guests)
+        """The leader may stay for ever; all other nodes count the time until they may go."""
+        return not self.lineage.is_leader or not self._downstream.is_empty or bool(self._guests)
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -200,7 +205,7 @@ class Relay:
     def _owning(self, event: events.Owning) -> Turn:
         self._intake.own(event.start, event.end)
         self._catch_up.end()
-        self._upstream.own()
+        self._upstream.own(leads=event.leads)
         return True
 
     def _disowned(self, _event: events.Disowned) -> Turn:
@@ -250,7 +255,7 @@ class Relay:
             return
         self._ticking = False
         self._take_turn()
-        if self.lineage.is_owner and not self._ticking:
+        if self.lineage.is_leader and not self._ticking:
             self._intake.forget()
 
     # --- what the ring says -----------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Shrinking:
             self._idle = self._settings.ticks(self._settings.idle_us)  # do not stay for nobody
 
     def _is_idle(self) -> bool:
-        if self._lineage.is_owner or not self._downstream.is_empty:
+        if self._lineage.is_leader or not self._downstream.is_empty:
             self._idle = 0
             return False
         self._idle += 1

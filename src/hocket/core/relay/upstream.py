@@ -90,6 +90,9 @@ class Upstream:
             self._retry()
             return False
         lineage.owner = route[-1]
+        # Who has just been silent is passed over; but the leader may be back, and is asked last.
+        shunned = self._search.avoid
+        route = [*(each for each in route[:-1] if not names(shunned, each)), route[-1]]
         if lineage.parent is None and self._search.asked is None:
             self._ask(self._search.begin(route, by_route=True))
         return True
@@ -311,12 +314,12 @@ class Upstream:
 
     # --- ownership, and the life of this node -----------------------------------------------------
 
-    def own(self) -> None:
+    def own(self, *, leads: bool) -> None:
         """This node is the root of the tree."""
         lineage = self._lineage
         self._end_search()
         self._detach()
-        lineage.is_owner = True
+        lineage.is_owner, lineage.is_leader = True, leads
         lineage.is_rooted = False
         lineage.owner = lineage.me
         lineage.ancestors = ()
@@ -326,7 +329,7 @@ class Upstream:
 
     def disown(self) -> None:
         """Those that hang on this node stay; this node becomes one of the others."""
-        self._lineage.is_owner = False
+        self._lineage.is_owner = self._lineage.is_leader = False
         self._lineage.owner = None
         self._downstream.wake()
 

@@ -68,6 +68,10 @@ class Rights:
         """Whether the session may know of this topic: it may by any grant on the topic."""
         return self.trusted or self._access.has_grant(self.user, topic)
 
+    def sees_name(self, name: str) -> bool:
+        """Whether the session may know of this name of a broker."""
+        return self.trusted or self._access.has_grant(self.user, name, of_names=True)
+
     def need_to_see(self, topic: str) -> None:
         self.need_to_be_known()
         if not self.sees(topic):
@@ -152,6 +156,10 @@ def _explain(rights: Rights, frame: frames.ExplainAccess) -> None:
         rights.need_admin()
 
 
+def _needs_on_name(action: Action) -> Rule:
+    return lambda rights, frame: rights.need(action, frame.name)
+
+
 RULES: dict[type, Rule | None] = {
     frames.Hello: _everybody,
     frames.Goodbye: _everybody,
@@ -199,4 +207,10 @@ RULES: dict[type, Rule | None] = {
     frames.ReadAudit: _admin,
     frames.DescribeCluster: _known,
     frames.SetCluster: _admin,
+    frames.RegisterName: _needs_on_name("bind"),
+    frames.ReleaseName: _known,  # the lease is the permission
+    frames.FindName: _needs_on_name("connect"),
+    frames.ListNames: _known,  # and is shown the names that any of the user's grants is on
+    frames.OpenPipe: _needs_on_name("connect"),
+    frames.TakePipe: _known,  # the pipe's number is the permission
 }

@@ -578,6 +578,7 @@ class Session:
         frames.ReadAudit: _plain,
         frames.DescribeCluster: _plain,
         frames.SetCluster: _plain,
+        **dict.fromkeys(frames.OF_NAMES, _plain),
     }
 
 

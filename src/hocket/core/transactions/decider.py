@@ -379,6 +379,12 @@ class Decider:
                 effects += self._apply_everywhere(transaction, known)
         return effects
 
+    def passes(self, now_us: int) -> bool:
+        """It is this time, and nothing is to be done about that; False: it wants a `Tick`."""
+        is_due = self._commits or self._unfinished or self._owed or self._forgets_at(now_us)
+        self._now_us = self._now_us if is_due else now_us
+        return not is_due
+
     def _tick(self, event: Tick) -> list[Effect]:
         self._now_us = now = event.now_us
         effects: list[Effect] = []

@@ -228,7 +228,8 @@ class DeadLetters:
     def tick(self) -> None:
         self.waiting[:0] = self._put_off_units  # in front: they came first
         self._put_off_units.clear()
-        self.work()
+        if self.waiting:
+            self.work()
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -213,7 +213,9 @@ class Transactions:
 
     def tick(self, now_us: int) -> None:
         self._rolling.retry()
-        self.inbox.extend((seat, decisions.Tick(now_us)) for seat in self._deciders)
+        for seat in self._deciders:
+            if not seat.core.passes(now_us):
+                self.inbox.append((seat, decisions.Tick(now_us)))
         if now_us >= self._idle_at_us:
             self._idle_at_us = now_us + IDLE_CHECKED_EVERY_US
             self._ask_about_idle(now_us)

@@ -41,6 +41,7 @@ from hocket.node.cluster.trees import Trees
 from hocket.node.node import Node
 from hocket.node.raft_mail import ReplicationMessage
 from hocket.node.replication.replicas import Replicas
+from hocket.node.running.committed_log import Held
 from hocket.node.running.partitions import Hosted
 from hocket.node.settings import NodeSettings
 from hocket.ports import Clock, Disk, Executor, Links, Network, Timers
@@ -99,6 +100,8 @@ class ClusterNode:
             find=self.ring.find,
             settings=relay or RelaySettings(children_max=settings.relay_children),
             log=self._committed,
+            replicas=self._replicas_of,
+            copy_of=self._committed.copy_of,
         )
         self.node.feeding.by(self.relays, self._living)
         self.inspecting = Inspecting(
@@ -150,14 +153,21 @@ class ClusterNode:
         self.ring.on_stalled.append(self.relays.stalled)
         self.ring.on_renewed.append(self.relays.renewed)
         self.node.watch(self)
+        self.node.watch_copies(self._copy_advanced)
 
     # --- what the shell calls -----------------------------------------------
 
     def start(self, seeds: Sequence[str] = ()) -> None:
-        """Enter the ring by way of these addresses. A founder that knows none begins a ring."""
+        """Enter the ring by way of these addresses, and of all nodes that this one has known. A
+        founder that knows none begins a ring.
+
+        Those that were stopped in order count as well: if all were stopped at once, the one that
+        was struck last has struck all others, and whoever is the root now may be one of those.
+        """
         member = self.ring.settings
         others = [address for address in seeds if address != member.address]
-        _version, known = self.node.registering.members()
+        registry = self.node.registering
+        known = (*registry.members()[1], *registry.left)
         others += [each.address for each in known if each.node != member.node]
         self.group0.seeds = tuple(others)
         if others:
@@ -206,9 +216,22 @@ class ClusterNode:
             for each in self.ring.core.pointers.deaths.convicted
         )
 
+    def _replicas_of(self, partition_id: PartitionId) -> list[Contact]:
+        """The nodes that keep a partition, as far as they live; none if it has one copy."""
+        topic, number = self.node.topics.get(partition_id.topic), partition_id.partition
+        if topic is None or not topic.is_replicated or number >= len(topic.groups):
+            return []
+        if topic.groups[number] != partition_id.group:  # a topic of this name that is gone
+            return []
+        stores = topic.replicas[number]
+        known = [self.group0.contact_of(each) for each in stores if not self._is_dead(each)]
+        return [each for each in known if each is not None]
+
     def link_broken(self, node: str, *, process_gone: bool = False) -> None:
         """`process_gone`: nobody listens any more where it was; it is not merely cut off."""
         self.replicas.link_lost(node, process_gone=process_gone)
+        if process_gone:
+            self.relays.process_gone(node)
         self.node.end_turn()
 
     def link_lost(self, contact: Contact) -> None:
@@ -217,7 +240,6 @@ class ClusterNode:
         self.node.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
-        is_for_this_life = to_incarnation in (0, self.ring.core.me.incarnation)
         self.descriptions.spoke(sender.node)
         self.group0.spoke(sender)
         if sender.incarnation > self._lives.get(sender.node, 0):
@@ -229,7 +251,7 @@ class ClusterNode:
             self.ring.heard(sender, to_incarnation, message)
         elif kind in _OF_GROUP_0:
             self.group0.heard(sender, message)
-        elif isinstance(message, _ANSWERS) and not is_for_this_life:
+        elif isinstance(message, _ANSWERS) and not self._is_of_this_life(to_incarnation):
             pass  # questions are counted anew in each life: it answers another one
         elif kind in _FOR_RELAYS:
             self.relays.heard(sender, message)
@@ -248,6 +270,9 @@ class ClusterNode:
         else:
             self.ring.heard(sender, to_incarnation, message)
 
+    def _is_of_this_life(self, incarnation: int) -> bool:
+        return incarnation in (0, self.ring.core.me.incarnation)
+
     def committed_end(self, partition_id: PartitionId) -> int:
         """Up to where consumers may read a partition of this node; 0: the node does not hold it."""
         return self._committed.end(partition_id)
@@ -260,6 +285,7 @@ class ClusterNode:
         self.group0.tick()
         if self.group0.leads and len(self.node.registering.members()[1]) > 1:
             self.node.found_deciders()
+        self.relays.look_at_copies()
         self.node.tick()
 
     def end_turn(self) -> None:
@@ -287,6 +313,10 @@ class ClusterNode:
 
     def advanced(self, hosted: Hosted) -> None:
         self.relays.advanced(_partition_id(hosted), hosted.core.start, hosted.core.high_watermark)
+
+    def _copy_advanced(self, hosted: Hosted) -> None:
+        held = Held(hosted.core.start, hosted.core.high_watermark)
+        self.relays.copy_advanced(_partition_id(hosted), held)
 
     def dropped(self, hosted: Hosted) -> None:
         self._committed.remove(_partition_id(hosted))

@@ -20,7 +20,7 @@ from hocket.core.group0.settings import Group0Settings
 from hocket.core.group0.voters import voters_for
 from hocket.core.metadata.metadata import GROUP
 from hocket.core.raft.events import Propose
-from hocket.core.raft.membership import Mode
+from hocket.core.raft.membership import Configuration, Mode
 from hocket.core.raft.progress import Progress
 from hocket.core.ring.contact import Contact, seed
 from hocket.node.cluster.ring_member import RingMember
@@ -48,10 +48,14 @@ class MetadataGroup:
         self._replicas: Replicas | None = None
         self._seen: dict[str, Contact] = {}  # where nodes are that have spoken, by store
         self._named: Contact | None = None  # the root, as a node says that was asked
+        # By store: the life of it that is known, and the same as what `contact_of` gives.
+        self._contacts: dict[str, tuple[Contact, Contact]] = {}
         self._silence = 0  # ticks since a leader was known, or asked for
         self._turn = 0
         self._request = 0
         self._is_reading = False
+        # The version of the registry, members and who is fit, when the members were right.
+        self._settled_for: tuple[int, Configuration, set[str]] | None = None
         self._complaints: set[str] = set()
         node.handing_on.begin(Forwards(ring.core.me.incarnation, settings), self.root, self._send)
         node.taking_over.begin(self._send)
@@ -83,8 +87,10 @@ class MetadataGroup:
             known = self._named
         if known is None:
             return None
-        # For every message that is sent: `_replace` would take twice as long.
-        return Contact(known[0], known[1], 0, *known[3:])
+        told = self._contacts.get(node)
+        if told is None or told[0] is not known:  # there is one for every message that is sent
+            told = self._contacts[node] = known, known._replace(incarnation=0)
+        return told[1]
 
     def begins(self, term: int) -> None:
         self._ring.lead(term)
@@ -104,10 +110,10 @@ class MetadataGroup:
 
     def spoke(self, sender: Contact) -> None:
         """A node has said something, about whatever: so it is where it says it is."""
+        if self._seen.get(sender.node) is sender:
+            return  # as ever: every message comes by here
         known = self._node.registering.known(sender.node)
-        if known is None:
-            return
-        if sender.incarnation >= known.incarnation:
+        if known is not None and sender.incarnation >= known.incarnation:
             self._seen[sender.node] = sender
 
     def heard(self, sender: Contact, message: Any) -> None:
@@ -214,17 +220,21 @@ class MetadataGroup:
         if leading is None or replica.is_blocked or group.changes or group.configuration.is_joint:
             return
         registry = self._node.registering
-        _version, members = registry.members()
+        version, members = registry.members()
         me = self._ring.settings.node
         if not any(each.node == me for each in members):
             return  # it is not entered yet, or about to go: the next root decides
         now = group.configuration
         answering = {each for each in leading.peers if replicas.has_answered_lately(each)} | {me}
         fit = self._alive(leading.peers) & ({*now.voters} | answering) | {me}
+        seen = version, now, fit
+        if seen == self._settled_for:
+            return  # as it was ten times in the last second
         voters = voters_for(members, leader=me, voters=now.voters, fit=fit)
         everybody = {each.node for each in (*members, *registry.left)}
         learners = tuple(sorted(everybody - {*voters}))
         if voters == now.voters and learners == now.learners:
+            self._settled_for = seen
             return
         mode = Mode.AUTO
         if voters == now.voters:

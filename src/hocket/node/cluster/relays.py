@@ -11,7 +11,7 @@ example the answer to a log read that came from memory at once, waits its turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Protocol
 
 from hocket.core.placement.locator import KEEPERS, LocatorMessage
 from hocket.core.placement.placement import key_of
+from hocket.core.placement.roots import root_for
 from hocket.core.relay import events
 from hocket.core.relay.messages import (
     Attach,
@@ -34,6 +35,7 @@ from hocket.core.ring.contact import Contact
 from hocket.core.ring.events import Arm, Disarm, Located, NotLocated
 from hocket.model import PartitionId
 from hocket.node.cluster.leaders import Found, Leaders
+from hocket.node.running.committed_log import Held
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 Delivered = Callable[[tuple[Piece, ...], int], None]
@@ -41,7 +43,7 @@ LostTo = Callable[[int], None]
 
 
 class LogSource(Protocol):
-    """What this node's log holds of the partitions it owns."""
+    """What this node's log holds of the partitions that it leads, or has a copy of."""
 
     def read(
         self,
@@ -88,7 +90,11 @@ class Relays:
         find: Callable[[int, Found], None],
         settings: RelaySettings,
         log: LogSource | None,
+        replicas: Callable[[PartitionId], Sequence[Contact]] = lambda _partition_id: (),
+        copy_of: Callable[[PartitionId], Held | None] = lambda _partition_id: None,
     ) -> None:
+        """`replicas` gives the nodes that keep a partition, if several do, and `copy_of` this
+        node's copy of one that another node leads. None: it has none, or one that may be old."""
         self.cores: dict[PartitionId, Relay] = {}
         self._me = me
         self._timers = timers
@@ -97,6 +103,8 @@ class Relays:
         self._ring_find = find
         self._settings = settings
         self._log = log
+        self._replicas = replicas
+        self._copy_of = copy_of
         self._timed: dict[PartitionId, _TimedCore] = {}
         self._consumers: dict[int, _Consumer] = {}
         self._last_consumer = 0
@@ -127,6 +135,9 @@ class Relays:
         elif message.partition_id in self._timed:
             self._step(message.partition_id, events.Heard(sender, message))
         elif isinstance(message, Attach):
+            if self._roots(message.partition_id):
+                self._step(message.partition_id, events.Heard(sender, message))
+                return
             self._answer(sender, NotRelaying(message.request, message.partition_id))
         elif isinstance(message, Fetch):
             kind = NotRelaying if message.catching_up else NotAttached
@@ -187,6 +198,24 @@ class Relays:
         if self.leaders.is_led(partition_id):
             self._step(partition_id, events.Advanced(start, end))
 
+    def copy_advanced(self, partition_id: PartitionId, held: Held) -> None:
+        """More of this node's copy of a partition is committed, or its oldest records are gone."""
+        core = self.cores.get(partition_id)
+        if core is not None and core.is_owner:
+            self._step(partition_id, events.Advanced(held.start, held.end))
+
+    def look_at_copies(self) -> None:
+        """To be called now and then: root a tree with each copy that is up to date again, and with
+        none that may not be."""
+        for partition_id, core in list(self.cores.items()):
+            if self.leaders.is_led(partition_id):
+                continue
+            held = self._copy_of(partition_id)
+            if held is None and core.is_owner:
+                self._step(partition_id, events.Disowned())
+            elif held is not None and not core.is_owner and held.end >= core.recent.end:
+                self._step(partition_id, events.Owning(*held, leads=False))
+
     def renewed(self) -> None:
         """This node has begun a new life on the ring: other nodes must hear of it."""
         for partition_id in list(self._timed):
@@ -197,6 +226,14 @@ class Relays:
         for partition_id in list(self._timed):
             self._step(partition_id, events.Died(contact))
         self.leaders.died(contact)
+
+    def process_gone(self, node: str) -> None:
+        """Nobody listens any more where this node was: its children, and its parent, need not wait
+        until it has been silent for long enough, or until the ring gives it up."""
+        for partition_id, core in list(self.cores.items()):
+            for contact in (core.parent, *core.children.contacts):
+                if contact is not None and contact.node == node:
+                    self._step(partition_id, events.Died(contact))
 
     def stalled(self) -> None:
         for partition_id in list(self._timed):
@@ -238,6 +275,10 @@ class Relays:
             if not isinstance(event, events.Consume | events.Owning):
                 return  # the core that the event is for is gone
             timed = self._begin(partition_id)
+            held = self._copy_of(partition_id) if isinstance(event, events.Consume) else None
+            if held is not None:  # first, so that the consumer does not look for a parent
+                self._events.appendleft((partition_id, event))
+                event = events.Owning(*held, leads=False)
         carry_out = self._effects
         effects = timed.core.step(event)
         self._count_bytes(timed)
@@ -258,6 +299,14 @@ class Relays:
                 return  # one batch each: there is no less
             self.held_bytes += most.core.recent.bytes - most.held_bytes
             most.held_bytes = most.core.recent.bytes
+
+    def _roots(self, partition_id: PartitionId) -> bool:
+        """Root a tree of a partition that this node keeps a copy of, as somebody needs one; False:
+        it has no copy that is up to date."""
+        held = self._copy_of(partition_id)
+        if held is not None:
+            self._step(partition_id, events.Owning(*held, leads=False))
+        return held is not None
 
     def _begin(self, partition_id: PartitionId) -> _TimedCore:
         core = Relay(self._me(), partition_id, self._settings, last_request=self._last_request)
@@ -353,6 +402,9 @@ class Relays:
             self._step(partition_id, events.NoRoute(token))
         else:
             route = [contact for contact in to_key if contact.node != leader.node]
+            root = root_for(self._me().node, self._replicas(partition_id))
+            if root is not None and root.node != leader.node:
+                route = [root, *(contact for contact in route if contact.node != root.node)]
             self._step(partition_id, events.RouteIs((*route, leader), token))
 
     _effects: ClassVar[dict[type, Callable[[Relays, _TimedCore, Any], None]]] = {

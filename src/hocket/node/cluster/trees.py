@@ -101,17 +101,18 @@ class Trees:
             if core is None and served is None:
                 continue
             consumers, given_bytes = served or (0, 0)
-            parent, children = "", []
+            parent, children, reads_log = "", [], served is not None
             if core is not None:
                 consumers += len(core.consumers)
                 given_bytes += core.consumers.given_bytes + core.sent_bytes
                 parent = "" if core.parent is None else core.parent.node
                 children = list(core.children)
+                reads_log = reads_log or core.is_owner
             yield TreeNode(
                 number, self._me().node, parent,
                 tuple(each.contact.node for each in children),
                 tuple(each.sent_bytes for each in children),
-                consumers, given_bytes, served is not None,
+                consumers, given_bytes, served is not None, reads_log,
             )  # fmt: skip
 
     def _end(self, number: int) -> None:

@@ -13,6 +13,7 @@ from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError
 from hocket.frames import Frame
 from hocket.model import SECOND_US, Limits
+from hocket.node.door.pipe import Pipe
 from hocket.node.door.strangers import Strangers
 from hocket.node.door.tcp_peer import Links, TcpPeer
 from hocket.node.identity.refusals import Refusals
@@ -51,6 +52,7 @@ class Connections:
         self._expected: OrderedDict[TcpPeer, float] = OrderedDict()  # until when, in this order
         self._resumed_at = 0.0
         self._peers: dict[int, Peer] = {}
+        self._pipes: set[Pipe] = set()
         self.strangers = Strangers()
         self.refusals = Refusals()
         self._last = 0
@@ -72,6 +74,21 @@ class Connections:
         self._peers[self._last] = peer
         self.expect(peer)
         peer.start()
+
+    def splice(self, one: int, other: int) -> None:
+        """From now on these two connections are the ends of a pipe."""
+        peers = [self._peers.get(number) for number in (one, other)]
+        halves = [peer.hand_over_half() for peer in peers if isinstance(peer, TcpPeer)]
+        both = [half for half in halves if half is not None]
+        if len(both) == 2:
+            pipe = Pipe(self.loop, both[0], both[1], self._pipes.discard)
+            self._pipes.add(pipe)
+            pipe.start()
+        else:
+            for half in both:
+                half.transport.close()
+            for number in (one, other):
+                self.close(number)
 
     def remove(self, number: int) -> None:
         if self._peers.pop(number, None) is not None:
@@ -138,12 +155,16 @@ class Connections:
         for peer in [*self._peers.values(), *self._expected]:
             if isinstance(peer, TcpPeer):
                 peer.abort()
+        for pipe in list(self._pipes):
+            pipe.close()
 
     def forked(self) -> None:
         """See `forking`: close this process's copies of the sockets."""
         for peer in [*self._peers.values(), *self._expected]:
             if isinstance(peer, TcpPeer):
                 peer.forked()
+        for pipe in self._pipes:
+            pipe.forked()
 
     def flush_later(self, peer: TcpPeer) -> None:
         self._unflushed.append(peer)

@@ -23,6 +23,7 @@ from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError, ShuttingDown
 from hocket.frames import Access, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
+from hocket.node.door.pipe import Half
 from hocket.node.door.strangers import HTTP_ANSWER, Strangers, described
 from hocket.node.identity.refusals import Refusals
 from hocket.node.node import Node
@@ -295,6 +296,18 @@ class TcpPeer:
         self._owner.expect_no_more(self)
         self._owner.remove(self._number)
         links.accept(self._transport, self._caller.address, begun)
+
+    def hand_over_half(self) -> Half | None:
+        """This connection becomes half of a pipe; None if it is at its end already."""
+        if self._closing or self._closed:
+            return None
+        self._closed = self._closing = True
+        if self._events:
+            self._loop.unregister(self._descriptor)
+            self._events = 0
+        self._owner.expect_no_more(self)
+        self._owner.remove(self._number)
+        return Half(self._transport, self._unsent)
 
     # --- endings ---------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ class Copies:
         # Told of a partition that this node begins, or ceases, to lead.
         self.on_served: tuple[Callable[[Hosted], None], ...] = ()
         self.on_left: tuple[Callable[[Hosted], None], ...] = ()
+        # Told, at the end of a turn, of a copy that can be read further than before.
+        self.on_advanced: Callable[[Hosted], None] = lambda _hosted: None
+        self._advanced: dict[int, Hosted] = {}  # in this turn
         self._hosted: dict[int, Hosted] = {}
         self._replicas: Replicas | None = None
         # Those that were recovered before there were links to other nodes.
@@ -146,6 +149,22 @@ class Copies:
     def end_turn(self) -> None:
         if self._replicas is not None:
             self._replicas.end_turn()
+        if self._advanced:
+            advanced, self._advanced = self._advanced, {}
+            for hosted in advanced.values():
+                self.on_advanced(hosted)
+
+    def readable(self, group: int) -> Hosted | None:
+        """The copy of a partition that another node leads, if others may be given what is committed
+        of it: this node hears the leader, and its log holds all that its core knows of."""
+        hosted = self._hosted.get(group)
+        copy = None if hosted is None else hosted.copy
+        if hosted is None or not isinstance(copy, Replica) or copy.serves or copy.stopped:
+            return None
+        if not copy.leader or not copy.hears_leader or copy.is_faulty:
+            return None
+        end = self._wiring.log.replicated.bounds(group)[2]
+        return hosted if end.next_offset >= hosted.core.high_watermark else None
 
     def stop(self, why: str) -> None:
         """Nothing becomes durable here any more: others lead from now on."""
@@ -193,6 +212,9 @@ class Copies:
             self._wiring.catalogue.leaders[hosted.group] = copy.leader
             if copy.stopped:
                 self._wiring.catalogue.deaf.add(hosted.group)
+
+    def advanced(self, hosted: Hosted) -> None:
+        self._advanced[hosted.group] = hosted
 
     def _end_handles(self, hosted: Hosted, error: HocketError) -> None:
         """A handle may be for other partitions, too: its client opens it anew, where they are."""

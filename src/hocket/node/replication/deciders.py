@@ -219,8 +219,11 @@ class DeciderCopies:
         now = group.configuration
         if leading is None or replica.is_blocked or group.changes or now.is_joint:
             return
-        wanted = tuple(sorted(self._wiring.catalogue.stores_of_group(replica.group)))
-        if now.voters == wanted or not wanted:
+        stores = self._wiring.catalogue.stores_of_group(replica.group)
+        if now.voters == stores or not stores:
+            return
+        wanted = tuple(sorted(stores))
+        if now.voters == wanted:
             return
         others = tuple(each for each in wanted if each not in now.voters)
         if any(each not in now.members for each in others):

@@ -29,6 +29,9 @@ class Leadership(Protocol):
     def hint(self, hosted: Hosted) -> None:
         """Another node leads than before, or none."""
 
+    def advanced(self, hosted: Hosted) -> None:
+        """More is committed of a partition that another node leads, or its start has moved."""
+
 
 class PartitionMachine:
     def __init__(
@@ -54,12 +57,14 @@ class PartitionMachine:
 
     def apply(self, entry: Replayed) -> None:
         core = self._hosted.core
-        start = core.start
+        start, end = core.start, core.high_watermark
         for effect in core.step(entry):
             assert isinstance(effect, StagesMoved), effect
             self._partitions.hold(self._hosted.group, effect)
         if core.start > start:
             self._log.set_log_start(self._hosted.group, core.start)
+        if core.high_watermark > end or core.start > start:
+            self._leadership.advanced(self._hosted)
 
     def committed(self, index: int) -> None:
         self._partitions.durable(self._hosted.group, index)

@@ -220,15 +220,17 @@ class Replicas:
 
     def _heard_beat(self, sender: str, message: RaftBeat | RaftBeatAnswer) -> None:
         beat = opened_beat(message)
-        self._tell_appended()
+        if self._touched:
+            self._tell_appended()
         now_us = self.now_us()
         if isinstance(beat, Beat):
             self._carry_out(self._pulse.heard(sender, beat, now_us))
         else:
             self._carry_out(self._pulse.answered(sender, beat, now_us))
-        strange, self._pulse.strange = self._pulse.strange, []
-        for group in strange:
-            self._refuse_stranger(sender, group)
+        if self._pulse.strange:
+            strange, self._pulse.strange = self._pulse.strange, []
+            for group in strange:
+                self._refuse_stranger(sender, group)
 
     def _refuse(self, sender: str, why: str, level: int = logging.WARNING) -> None:
         if len(self.refused) < REASONS_MAX or why[:80] in self.refused:

@@ -18,7 +18,7 @@ from hocket.core.raft.outline import Run
 from hocket.errors import CorruptData
 from hocket.log.model import RecoveredGroup
 from hocket.log.replicated import ReplicatedLogs
-from hocket.node.raft_mail import MEMBERSHIP, configuration_of, packed_configuration
+from hocket.node.raft_mail import MEMBERSHIP, configuration_of, fields_of
 from hocket.wire.entry import Header
 
 Entry = tuple[Header, memoryview]
@@ -47,7 +47,7 @@ def wrapped(group: Group, applied: int, state: bytes, ahead: Sequence[Run] = ())
     runs = outline.runs(outline.start + 1, last) if last > outline.start else ()
     runs += tuple((end, term) for end, term in ahead if last < end <= applied)
     line: dict[str, Any] = {
-        "configuration": json.loads(packed_configuration(group.configuration)),
+        "configuration": fields_of(group.configuration),
         "start": outline.start,
         "start_term": outline.term_of(outline.start),
         "runs": runs,

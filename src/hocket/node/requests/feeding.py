@@ -12,6 +12,7 @@ from hocket.node.wiring import Wiring
 class Feeding:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
+        self._telling: set[int] = set()  # groups that were popular at the last look
 
     def by(self, relays: Relaying, nodes: Callable[[], Sequence[Contact]]) -> None:
         """Have these relays serve the consumers of popular partitions, at all of these nodes."""
@@ -20,7 +21,18 @@ class Feeding:
 
     def tick(self, now_us: int) -> None:
         self._wiring.deliveries.end_misplaced(now_us)
+        self._tell_commits()
         self._wiring.feeds.tick(now_us)
+
+    def _tell_commits(self) -> None:
+        """Other replicas hand on what is committed, too: those of a popular partition are told at
+        once, and not with the next beat."""
+        popular = self._wiring.crowds.popular()
+        for group in popular ^ self._telling:
+            hosted = self._wiring.partitions.get(group)
+            if hosted is not None and hosted.copy is not None:
+                hosted.copy.tells_commits = group in popular
+        self._telling = popular
 
     def stop(self, group: int) -> None:
         """This partition, which cannot be read, is not handed on to others any more."""

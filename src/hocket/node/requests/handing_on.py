@@ -49,6 +49,7 @@ CHANGES: frozenset[type] = frozenset(
         frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.CreateUser,
         frames.RenewToken, frames.DeleteUser, frames.SetRoles, frames.CreateRole,
         frames.DeleteRole, frames.AddGrant, frames.RemoveGrant, frames.SetCluster,
+        frames.RegisterName, frames.ReleaseName,
     }
 )  # fmt: skip
 
@@ -92,6 +93,10 @@ class HandingOn:
         """A topic for the node itself."""
         self._ask(origin, self._own_session(), frames.CreateTopic(origin.request, name, config))
 
+    def release(self, origin: Origin, name: str, lease: bytes) -> None:
+        """A name whose process this node has lost."""
+        self._ask(origin, self._own_session(), frames.ReleaseName(origin.request, name, lease))
+
     def _own_session(self) -> Session:
         return Session(
             self._wiring.catalogue, node=self._wiring.name, software="", caller=TRUSTED,
@@ -117,7 +122,8 @@ class HandingOn:
         self._carry_out(self._forwards.heard(sender, message))
 
     def tick(self) -> None:
-        self._carry_out(self._forwards.tick(self._root()))
+        if self._forwards.is_waiting:  # else it costs the search for the root, ten times a second
+            self._carry_out(self._forwards.tick(self._root()))
 
     def applied(self, index: int) -> None:
         """Everything up to this entry of the metadata has taken effect."""

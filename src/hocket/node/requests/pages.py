@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from hocket.cluster_model import NameDescription
 from hocket.model import (
     IndexDescription,
     PartitionDescription,
@@ -70,3 +71,8 @@ def user_bytes(user: UserDescription) -> int:
 def role_bytes(role: RoleDescription) -> int:
     grants = sum(24 + _text(grant.topic) + _text(grant.index) for grant in role.grants)
     return 16 + _text(role.name) + _LIST + grants
+
+
+def name_bytes(name: NameDescription) -> int:
+    texts = (name.name, name.kind, name.node, name.user, name.address)
+    return sum(_POINTER + _text(text) for text in texts)

@@ -48,9 +48,16 @@ class Registering:
         return self._registry.known(node)
 
     def address_of(self, node: str) -> str:
-        """Where this node is or was last, as the metadata says; empty: nobody has written it."""
-        known = self._registry.known(node)
-        return "" if known is None else known.address
+        """Where this node is or was last, as the metadata says; empty: nobody knows.
+
+        One that was stopped in order and is back serves before it is entered again.
+        """
+        member, known = self._registry.member(node), self._registry.known(node)
+        if member is not None:
+            return member.address
+        if known is None or any(each.address == known.address for each in self._registry.members):
+            return ""
+        return known.address
 
     def enrol(self, who: Contact, done: Enrolled) -> None:
         if self._knows(who):

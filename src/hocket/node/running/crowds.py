@@ -68,6 +68,10 @@ class Crowds:
                 if not crowd and not crowd.is_popular:
                     del self._by_group[group]
 
+    def popular(self) -> set[int]:
+        """The groups of the partitions that are popular now."""
+        return {group for group, crowd in self._by_group.items() if crowd.is_popular}
+
     def misplaced(self, now_us: int) -> list[Address]:
         """Those that are to ask anew which node serves them."""
         if now_us < self._next_look_us:

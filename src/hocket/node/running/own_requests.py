@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NODE = 0  # connections of clients are counted from 1
 HANDED_ON = -1  # the requests of other nodes
 OF_NODES = -4  # batches that other nodes store here
+NAMING = -5  # names that this node frees; nobody waits for the answers
 OPERATOR = -2  # whoever has started the broker; no answer goes there
 
 

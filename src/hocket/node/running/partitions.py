@@ -63,6 +63,8 @@ class Authority(Protocol):
 class Copy(Protocol):
     """This node's copy of a partition that several nodes keep (`node.replication`)."""
 
+    tells_commits: bool  # the leader tells others at once what is committed: they hand it on
+
     @property
     def serves(self) -> bool:
         """This node leads the partition, and has applied all that was ever committed."""

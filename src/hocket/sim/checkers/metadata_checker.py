@@ -11,15 +11,20 @@ if TYPE_CHECKING:
     from hocket.sim.cluster import Cluster
     from hocket.sim.machine import Machine
 
+# A node keeps the parts of its state as it has written them. At every so many looks they are
+# written anew: a part that has changed, and was kept all the same, is then seen.
+ANEW_EVERY = 8
+
 
 class MetadataWatch:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._looked: tuple[Machine, int, int] | None = None
         self._state: dict[str, Any] = {}
-        # By index: the states that machines had there, by how they are written. Most machines write
-        # the same, and to take it apart costs more than all else in a run that changes much.
-        self._states: dict[int, dict[bytes, dict[str, Any]]] = {}
+        self._looks = 0
+        # Parts of the states that machines had, by how they are written. Most machines write the
+        # same, and to take it apart costs more than all else in a run that changes much.
+        self._parts: dict[str, Any] = {}
 
     def look_at(self, machine: Machine) -> tuple[int, dict[str, Any]]:
         """How far the machine, which is up, has applied the metadata, and its state there."""
@@ -27,13 +32,16 @@ class MetadataWatch:
         looked = (machine, machine.lives, machine.node.node.metadata_index)
         if looked != self._looked:
             self._looked = looked
-            _, snapshot = machine.node.node.metadata_snapshot()
-            states = self._states.setdefault(looked[2], {})
-            known = states.get(snapshot)
-            if known is None:
-                known = states[snapshot] = in_order(json.loads(snapshot))
-            self._state = known
+            self._looks += 1
+            parts = machine.node.node.metadata_parts(anew=self._looks % ANEW_EVERY == 0)
+            self._state = {name: self._part(text) for name, text in parts.items()}
         return looked[2], self._state
+
+    def _part(self, text: str) -> Any:
+        known = self._parts.get(text)
+        if known is None:
+            known = self._parts[text] = in_order(json.loads(text))
+        return known
 
 
 class MetadataChecker(Checker):

@@ -16,10 +16,15 @@ class NoRequestIsDoneTwice(MetadataChecker):
 
     def __init__(self, watch: MetadataWatch) -> None:
         super().__init__(watch)
+        self._seen: dict[int, dict[str, Any]] = {}  # what was looked at, by its identity
         self._done: dict[tuple[str, int], int] = {}  # by node and number: the entry
 
     def look(self, _machine: Machine, _index: int, state: dict[str, Any]) -> None:
-        for node, rows in state.get("done", {}).items():
+        done = state.get("done", {})
+        if id(done) in self._seen:
+            return  # another machine has the same
+        self._seen[id(done)] = done
+        for node, rows in done.items():
             for row in rows:
                 number, entry = max(row), min(row)  # numbers begin with a life, and are larger
                 if self._done.setdefault((node, number), entry) != entry:

@@ -32,7 +32,7 @@ class WhoIsNotNeededIsForgotten(Checker):
             if machine.node is None:
                 continue
             for partition_id, relay in machine.node.relays.cores.items():
-                if not (relay.is_owner or relay.consumers or len(relay.children)):
+                if not (relay.is_leader or relay.consumers or len(relay.children)):
                     idle[machine.name, partition_id] = self._idle.get(
                         (machine.name, partition_id), now_us
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hocket.core.group0.forwards import Forwards
@@ -12,11 +13,13 @@ from hocket.core.origin import Asked
 from hocket.core.raft.events import Leads
 from hocket.core.raft.membership import Configuration
 from hocket.core.ring.contact import Contact
+from hocket.node.cluster.cluster_node import ClusterNode
 from hocket.node.replication import saved
 from hocket.node.replication.group0 import Group0
 from hocket.node.replication.replica import Replica
 from hocket.node.requests.handing_on import TakingOver
-from hocket.sim.mutants.mutant import Replacements, mutant
+from hocket.node.requests.registering import Registering
+from hocket.sim.mutants.mutant import Replacements, mutant, replaced
 
 
 @mutant(seeds=20)
@@ -51,6 +54,18 @@ def answer_before_it_is_applied() -> Replacements:
         return [forwards._answer(message.number, message)]
 
     return [(Forwards, "heard", answer)]
+
+
+@mutant(seeds=120)
+def forget_who_was_stopped_in_order() -> Replacements:
+    """A node that starts again does not look for the others where they were before they left."""
+    start = ClusterNode.start
+
+    def forget(node: ClusterNode, seeds: Sequence[str] = ()) -> None:
+        with replaced(Registering, "left", ()):
+            start(node, seeds)
+
+    return [(ClusterNode, "start", forget)]
 
 
 @mutant(seeds=40)
@@ -108,4 +123,5 @@ OF_GROUP_0 = (
     keep_what_was_proposed_when_deposed,
     tell_what_is_not_committed,
     forget_the_members_in_snapshots,
+    forget_who_was_stopped_in_order,
 )

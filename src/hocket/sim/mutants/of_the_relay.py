@@ -14,7 +14,7 @@ from hocket.core.relay.upstream import Upstream
 from hocket.core.ring.contact import Contact
 from hocket.model import PartitionId
 from hocket.node.cluster.cluster_node import ClusterNode
-from hocket.node.running.committed_log import CommittedLog, Done, pieces_of
+from hocket.node.running.committed_log import CommittedLog, Done, Held, pieces_of
 from hocket.node.running.partitions import Hosted
 from hocket.sim.mutants.mutant import Replacements, mutant
 
@@ -50,6 +50,52 @@ def serve_past_the_committed_end() -> Replacements:
         done(() if found is None else pieces_of(found))
 
     return [(ClusterNode, "advanced", advanced), (CommittedLog, "read", read)]
+
+
+@mutant(seeds=60)
+def a_copy_hands_on_what_it_stores() -> Replacements:
+    """A replica that roots a tree hands on all that its log has, whether it is committed or not."""
+
+    def held(log: CommittedLog, hosted: Hosted) -> Held:
+        return Held(hosted.core.start, log._log.replicated.bounds(hosted.group)[2].next_offset)
+
+    def copy_of(log: CommittedLog, partition_id: PartitionId) -> Held | None:
+        hosted = log._copy(partition_id.group)
+        return None if hosted is None else held(log, hosted)
+
+    def advanced(node: ClusterNode, hosted: Hosted) -> None:
+        partition_id = PartitionId(hosted.core.topic, hosted.core.number, hosted.group)
+        node.relays.copy_advanced(partition_id, held(node._committed, hosted))
+
+    committed = CommittedLog.read
+
+    def read(
+        log: CommittedLog,
+        partition_id: PartitionId,
+        offset: int,
+        end: int,
+        bytes_max: int,
+        done: Done,
+    ) -> None:
+        hosted = log._copy(partition_id.group)
+        if hosted is None or not hosted.core.start <= offset < held(log, hosted).end:
+            committed(log, partition_id, offset, end, bytes_max, done)
+            return
+        found = log._log.read(
+            hosted.group,
+            offset,
+            bytes_max=bytes_max,
+            end_offset=end,
+            done=partial(log._read, hosted, done),
+        )
+        if found is not None:
+            done(pieces_of(found))
+
+    return [
+        (CommittedLog, "copy_of", copy_of),
+        (ClusterNode, "_copy_advanced", advanced),
+        (CommittedLog, "read", read),
+    ]
 
 
 @mutant(seeds=20)
@@ -149,6 +195,7 @@ def no_cycle_check() -> Replacements:
 
 OF_THE_RELAY = (
     serve_past_the_committed_end,
+    a_copy_hands_on_what_it_stores,
     more_children_than_allowed,
     resume_at_the_newest,
     accept_a_gap,

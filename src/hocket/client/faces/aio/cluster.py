@@ -12,6 +12,7 @@ from hocket.cluster_model import (
     AuditRecord,
     ClusterDescription,
     KeyOwner,
+    NameDescription,
     NodeDescription,
     RingDescription,
     TreeDescription,
@@ -47,6 +48,19 @@ class AsyncClusterCalls:
     async def nodes(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NodeDescription]:
         """The nodes of the cluster, by position, with their states."""
         return await self._engine.call(cluster_calls.nodes(), timeout)
+
+    async def list_names(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NameDescription]:
+        """The names of brokers in the cluster that the user may know of, in order."""
+        deadline = Deadline(timeout)
+        names: list[NameDescription] = []
+        after = ""
+        while True:
+            call = cluster_calls.names(after)
+            page = await self._engine.call(call, deadline.remaining())
+            names += page.names
+            after = page.next
+            if not after:
+                return names
 
     async def describe_cluster(
         self, *, timeout: float | None = DEFAULT_TIMEOUT

@@ -57,6 +57,7 @@ def connect(
             name=name,
             closing=connector.wait_closed,
             exit_timeout=exit_seconds,
+            reach=there.reach(name, seconds),
         )
         with there.blamed():
             await client._open(timeout)

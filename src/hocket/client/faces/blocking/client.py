@@ -21,6 +21,7 @@ from hocket.client.faces.blocking.topics import TopicCalls
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
 from hocket.client.faces.blocking.typed import TypedProducer
 from hocket.client.faces.misuse import Face
+from hocket.client.faces.names import NamesOfClient
 from hocket.client.faces.topics_reader import selected_topics
 from hocket.client_core.calls import dead_letters as dead_letter_calls
 from hocket.client_core.calls.dead_letters import DeadLetter
@@ -44,6 +45,8 @@ from hocket.model import (
     Position,
     check_name,
 )
+from hocket.remote.manager import NameManager
+from hocket.remote.reach import Reach
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -78,7 +81,9 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         timeout: float | None = 10,
         closing: Callable[[], None] = nothing_else,
         exit_timeout: float | None = EXIT_SECONDS,
+        reach: Reach | None = None,
     ) -> None:
+        self._names = NamesOfClient(reach)
         self._engine = Engine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
@@ -122,6 +127,23 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         session = self._engine.session
         return BrokerDescription(session.node, session.software, session.cluster)
 
+    @property
+    def names(self) -> NameManager:
+        """The names of brokers in the whole cluster: a manager for `hocket.local`.
+
+        `QueueBroker("chat", pump, client)` registers a name that other processes connect to. The
+        manager is made when it is first asked for, and ends with the client.
+        """
+        return self._names.manager()
+
+    def use_names(self, *, listen: str | None = "auto", advertise: str = "") -> NameManager:
+        """`names`, made now: other processes reach this one at `listen` ("host:port").
+
+        They are told `advertise` instead, if it is given. With `listen=None` they come through the
+        node that this process is connected to.
+        """
+        return self._names.use(listen, advertise)
+
     def close(self, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Deliver what was sent, commit what was acknowledged, and let go.
 
@@ -162,6 +184,7 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         self._closed = False
 
     def _stop(self) -> None:
+        self._names.close()
         self._engine.stop(closed("the client"))
         self._closing()
 
@@ -433,7 +456,7 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         partitions: Iterable[int] | None = None,
         positions: Mapping[int, int] | None = None,
         hold_retention: bool = False,
-        credit_bytes: int | str = 8 << 20,
+        credit_bytes: int | str | None = None,
         lease: Duration | None = None,
         max_deliveries: int | None = None,
         prefetch: int | None = None,
@@ -452,7 +475,8 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         `start` counts only where the index is new; with `create=False` an index that is not there
         is an UnknownIndex. Without an index the subscription begins at
         `start`, or at `positions` (partition -> offset), and you remember how far it has come. The
-        broker sends at most `credit_bytes` ahead of what was handed out.
+        broker sends at most `credit_bytes` ahead of what was handed out, all nodes of the topic
+        together; by default 8 MiB, and of several nodes 8 MiB each, but no more than 32 MiB.
 
         With `mode="shared"` every message goes to one of the index's consumers, and belongs to that
         consumer for `lease` (seconds, or "30s"). A message that is not settled by then is delivered

@@ -14,6 +14,7 @@ from hocket.cluster_model import (
     AuditRecord,
     ClusterDescription,
     KeyOwner,
+    NameDescription,
     NodeDescription,
     RingDescription,
     TreeDescription,
@@ -49,6 +50,19 @@ class ClusterCalls:
     def nodes(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NodeDescription]:
         """The nodes of the cluster, by position, with their states."""
         return self._engine.call(cluster_calls.nodes(), timeout)
+
+    def list_names(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> list[NameDescription]:
+        """The names of brokers in the cluster that the user may know of, in order."""
+        deadline = Deadline(timeout)
+        names: list[NameDescription] = []
+        after = ""
+        while True:
+            call = cluster_calls.names(after)
+            page = self._engine.call(call, deadline.remaining())
+            names += page.names
+            after = page.next
+            if not after:
+                return names
 
     def describe_cluster(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> ClusterDescription:
         """What is set for the whole cluster, and how many nodes it has."""

@@ -45,7 +45,12 @@ def connect(
     connector = TcpConnector(there.target, there.context, patience)
     with there.blamed():
         return Client(
-            connector, token=there.token, name=name, timeout=timeout, exit_timeout=seconds
+            connector,
+            token=there.token,
+            name=name,
+            timeout=timeout,
+            exit_timeout=seconds,
+            reach=there.reach(name, patience),
         )
 
 

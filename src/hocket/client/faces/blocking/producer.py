@@ -22,7 +22,7 @@ from hocket.client_core.producing.fates import ProducerOptions
 from hocket.client_core.producing.gathering import Gathering
 from hocket.client_core.producing.outgoing import Outcome, Outgoing, Positions
 from hocket.client_core.producing.publishing import Publications
-from hocket.client_core.producing.records import RECORD_BYTES, checked
+from hocket.client_core.producing.records import KEYED_BYTES, RECORD_BYTES, checked
 from hocket.client_core.session.answers import again, closed
 from hocket.client_core.timeout import DEFAULT_TIMEOUT, check_timeout
 from hocket.deadline import Deadline
@@ -134,7 +134,7 @@ class Producer(Face, Generic[P]):
             elif type(key) is bytes:
                 gatherings = self._core.gatherings
                 gathering = gatherings[xxh3_64_intdigest(key) % len(gatherings)]
-                room = gathering.room - len(value) - len(key) - 2 * RECORD_BYTES
+                room = gathering.room - len(value) - len(key) - KEYED_BYTES
                 if room >= 0:
                     gathering.room = room
                     record = (value, key, None, None, None)

@@ -1,0 +1,1 @@
+"""Two processes that talk by name, against what a user would pick instead."""

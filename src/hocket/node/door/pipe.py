@@ -1,0 +1,144 @@
+"""Two connections whose bytes the node passes on to each other, without looking at them.
+
+What one end sends is read only while little of what came before waits for the other end. So a slow
+end holds the quick one back, and a pipe takes little memory. When an end has sent its last byte and
+that has been passed on, the pipe ends: its users close only when both have said all they had to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from hocket.adapters.loop import READ, WRITE, Loop
+from hocket.adapters.tls import reason_of
+from hocket.adapters.transport import Transport, write
+
+log = logging.getLogger("hocket.node")
+
+WAITING_BYTES_MAX = 256 << 10  # in one direction; then the sender is not read
+READ_BYTES = 64 << 10
+
+
+class Half:
+    """One of the two connections: what it is read from, and what waits to be written to it."""
+
+    def __init__(self, transport: Transport, unsent: deque[memoryview]) -> None:
+        self.transport = transport
+        self.descriptor = transport.fileno()
+        self.unsent = unsent
+        self.unsent_bytes = sum(map(len, unsent))
+        self.events = 0
+        self.ended = False  # it sends nothing more
+
+
+class Pipe:
+    def __init__(self, loop: Loop, one: Half, other: Half, gone: Callable[[Pipe], None]) -> None:
+        self._loop = loop
+        self._halves = (one, other)
+        self._gone = gone
+        self._closed = False
+        self._reads_on = False
+
+    def start(self) -> None:
+        for half in self._halves:
+            self._write(half)
+        self._watch()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for half in self._halves:
+            if half.events:
+                self._loop.unregister(half.descriptor)
+                half.events = 0
+            half.transport.close()
+            half.unsent.clear()
+        self._gone(self)
+
+    def forked(self) -> None:
+        self._closed = True
+        for half in self._halves:
+            half.transport.forked()
+
+    def _other(self, half: Half) -> Half:
+        one, other = self._halves
+        return other if half is one else one
+
+    def _ready(self, half: Half, events: int) -> None:
+        if self._closed:
+            return
+        if events & WRITE:
+            self._write(half)
+        if (events & READ or half.transport.wants_write) and not self._closed:
+            self._read(half)
+        self._watch()
+
+    def _read(self, half: Half) -> None:
+        to = self._other(half)
+        try:
+            for _ in range(half.transport.reads_per_turn):
+                if to.unsent_bytes >= WAITING_BYTES_MAX:
+                    break
+                data = half.transport.recv(READ_BYTES)
+                if not data:
+                    half.ended = True
+                    break
+                to.unsent.append(memoryview(data))
+                to.unsent_bytes += len(data)
+                if half.transport.short_is_all and len(data) < READ_BYTES:
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            log.info("a pipe ends: %s", reason_of(error))
+            half.ended = True
+        self._write(to)
+
+    def _write(self, half: Half) -> None:
+        if self._closed:
+            return
+        try:
+            half.unsent_bytes -= write(half.transport, half.unsent)
+        except OSError as error:
+            log.info("a pipe ends: %s", reason_of(error))
+            self.close()
+
+    def _watch(self) -> None:
+        if self._closed:
+            return
+        for half in self._halves:
+            if self._other(half).ended and not half.unsent:
+                self.close()
+                return
+        for half in self._halves:
+            room = self._other(half).unsent_bytes < WAITING_BYTES_MAX
+            wanted = WRITE if half.unsent else 0
+            if room and not half.ended:
+                wanted |= WRITE if half.transport.wants_write else READ
+                if half.transport.unread and not self._reads_on:
+                    self._reads_on = True
+                    self._loop.post(self._read_on)
+            self._set(half, wanted)
+
+    def _set(self, half: Half, wanted: int) -> None:
+        if wanted == half.events:
+            return
+        if not half.events:
+            self._loop.register(half.descriptor, wanted, lambda events: self._ready(half, events))
+        elif not wanted:
+            self._loop.unregister(half.descriptor)
+        else:
+            self._loop.modify(half.descriptor, wanted, lambda events: self._ready(half, events))
+        half.events = wanted
+
+    def _read_on(self) -> None:
+        """Bytes wait within TLS that no readiness announces."""
+        self._reads_on = False
+        if not self._closed:
+            for half in self._halves:
+                if half.transport.unread:
+                    self._read(half)
+            self._watch()

@@ -1,0 +1,1 @@
+"""What tests of names across processes stand on: a served node, and worlds with managers of it."""
