@@ -177,6 +177,19 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     fails(hocket("topic", "alter", "t", "--disk-bytes", "1GiB"), 2, "may delete", where, "--yes")
 
 
+def test_nodes_are_shown_by_their_names_where_the_broker_tells_them():
+    ids = tuple(character * 32 for character in "abc")
+    states = tuple(ReplicaState(node, "follower", 3, 10, 0) for node in ids)
+    partition = PartitionDescription(0, 3, 10, 3, 5, 6, 7, 8, ids[0], ids, replica_states=states)
+    topic = TopicDescription("t", TopicConfig(), (partition,))
+    names = {ids[0]: "node-1", ids[1]: "node-2"}
+    shown = topic_commands.described(topic, {}, 200, names)
+    assert "node-1  node-1,node-2,ccccccccccc…" in shown
+    assert [row.split()[1] for row in shown.splitlines() if "follower" in row] == [
+        "node-1", "node-2", "ccccccccccc…",
+    ]  # fmt: skip
+
+
 def test_a_copy_that_is_behind_is_shown(monkeypatch: pytest.MonkeyPatch):
     states = (
         ReplicaState("n0", "leader", 3, 10, 0),

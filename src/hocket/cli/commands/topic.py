@@ -241,6 +241,7 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
         else:
             lost = {each.name: each.lost for each in indexes if each.lost}
         trees = _trees(client, topic, server.timeout)
+        names = {} if as_json else _names(client, server.timeout)
     if as_json:
         fields = asdict(description)
         for partition, known in zip(fields["partitions"], description.partitions, strict=True):
@@ -250,9 +251,17 @@ def describe(server: Server, /, topic: str, as_json: bool) -> None:
         tree = [] if trees is None else tree_fields(trees)
         output.print_json({"topic": fields.pop("name"), **fields, "lost": lost, "trees": tree})
         return
-    click.echo(described(description, lost, output.width()))
+    click.echo(described(description, lost, output.width(), names))
     if trees is not None and is_tree(trees):
-        click.echo("\n" + tree_table(trees, _short))
+        click.echo("\n" + tree_table(trees, lambda node: _short(node, names)))
+
+
+def _names(client: Client, timeout: float | None) -> dict[str, str]:
+    """The names of the nodes by their ids; none where the broker does not tell its nodes."""
+    try:
+        return {each.node: each.name for each in client.nodes(timeout=timeout)}
+    except HocketError:
+        return {}
 
 
 def _trees(client: Client, topic: str, timeout: float | None) -> TreeDescription | None:
@@ -266,8 +275,14 @@ def _trees(client: Client, topic: str, timeout: float | None) -> TreeDescription
         return None
 
 
-def described(description: TopicDescription, lost: dict[str, int], columns_max: int) -> str:
-    """The description, in lines that are not longer than this."""
+def described(
+    description: TopicDescription,
+    lost: dict[str, int],
+    columns_max: int,
+    names: dict[str, str] | None = None,
+) -> str:
+    """The description, in lines that are not longer than this; nodes by their names."""
+    names = names or {}
     problems: dict[str, list[str]] = {}
     for each in description.partitions:
         if each.problem:
@@ -287,8 +302,8 @@ def described(description: TopicDescription, lost: dict[str, int], columns_max: 
     return "\n\n".join(
         [
             _config_text(description.name, description.config, copies, columns_max),
-            _partitions_table(description, columns_max),
-            *_replicas_table(description, columns_max),
+            _partitions_table(description, columns_max, names),
+            *_replicas_table(description, columns_max, names),
             *(output.wrapped(remark, columns_max) for remark in remarks),
         ]
     )
@@ -319,11 +334,15 @@ def _config_text(name: str, config: TopicConfig, copies: int, columns_max: int) 
     )
 
 
-def _partitions_table(description: TopicDescription, columns_max: int) -> str:
+def _partitions_table(
+    description: TopicDescription, columns_max: int, names: dict[str, str]
+) -> str:
     delayed = description.config.delayed
     rows: list[tuple[str | int, ...]] = []
     for each in description.partitions:
-        first, *rest = output.folded(map(_short, each.replicas), REPLICAS_COLUMNS) or [""]
+        first, *rest = output.folded(
+            (_short(node, names) for node in each.replicas), REPLICAS_COLUMNS
+        ) or [""]
         waiting = [each.waiting] if delayed else []
         held: tuple[str | int, ...] = (
             each.start, each.end, *waiting, each.memory_start, output.size(each.memory_bytes),
@@ -331,7 +350,7 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
         )  # fmt: skip
         if not each.known:
             held = ("-",) * len(held)
-        rows.append((each.partition, *held, _short(each.leader) or "-", first))
+        rows.append((each.partition, *held, _short(each.leader, names) or "-", first))
         rows += [("",) * (len(rows[-1]) - 1) + (line,) for line in rest]
     return output.blocks(
         ["PARTITION>", "START>", "END>", *(["WAITING>"] if delayed else []), "IN MEMORY>",
@@ -341,15 +360,18 @@ def _partitions_table(description: TopicDescription, columns_max: int) -> str:
     )  # fmt: skip
 
 
-def _replicas_table(description: TopicDescription, columns_max: int) -> list[str]:
+def _replicas_table(
+    description: TopicDescription, columns_max: int, names: dict[str, str]
+) -> list[str]:
     """Nothing for a topic with one replica, or told by a node that does not know of its copies."""
     rows: list[tuple[str | int, ...]] = []
     for each in description.partitions:
         for state in each.replica_states:
             is_known = state.role != "unknown"
             rows.append(
-                (each.partition, _short(state.node), state.role, state.end if is_known else "-",
-                 state.lag if is_known else "-", "yes" if state.behind else "no")
+                (each.partition, _short(state.node, names), state.role,
+                 state.end if is_known else "-", state.lag if is_known else "-",
+                 "yes" if state.behind else "no")
             )  # fmt: skip
     if len(rows) == len(description.partitions):
         return []
@@ -357,9 +379,10 @@ def _replicas_table(description: TopicDescription, columns_max: int) -> list[str
     return [output.blocks(head, rows, columns_max)] if rows else []
 
 
-def _short(node: str) -> str:
-    """The beginning of a node's name, enough to tell it from others; the JSON has all of it."""
-    return node if len(node) <= 12 else f"{node[:11]}…"
+def _short(node: str, names: dict[str, str]) -> str:
+    """A node's name, or the beginning of its id; the JSON has all of the id."""
+    shown = names.get(node) or node
+    return shown if len(shown) <= 12 else f"{shown[:11]}…"
 
 
 @topic.command(
