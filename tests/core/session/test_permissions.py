@@ -372,14 +372,28 @@ def test_a_token_is_handed_on_to_be_looked_at_and_nothing_happens_meanwhile():
     assert "hocket_x" not in repr(hello)
 
 
-def test_a_certificate_of_an_unknown_user_is_none():
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_certificate_of_an_unknown_user_is_handed_on(is_on: bool):
+    """The user may be new, and even the first; this node may not have heard of it yet."""
     world = World()
+    if is_on:
+        world.turn_on()
+    for token in ("", "hocket_x"):
+        session = world.connect(Caller("10.0.0.1", certified="ghost"))
+        (effect,) = session.step(frames.Hello(1, token=token))
+        assert isinstance(effect, Demand)
+        assert session.has_shown
+
+
+def test_who_shows_nothing_is_nobody_while_there_are_no_users():
+    world = World()
+    session = world.connect(Caller("10.0.0.1"))
+    (effect,) = session.step(frames.Hello(1))
+    assert isinstance(effect.frame, frames.Welcome)
     world.turn_on()
-    session = world.connect(Caller("10.0.0.1", certified="ghost"))
-    assert "names 'ghost', and there is no user" in refusal(session, frames.Hello(1))
-    session = world.connect(Caller("10.0.0.1", certified="ghost"))
-    (effect,) = session.step(frames.Hello(1, token="hocket_x"))
-    assert isinstance(effect, Demand)
+    assert "asks for a token" in refusal(session, sent(frames.ListTopics))
+    (effect,) = world.connect(Caller("10.0.0.1")).step(frames.Hello(1))
+    assert "asks for a token" in effect.frame.message
 
 
 def test_whoever_is_about_to_lose_the_right_to_change_access_has_lost_it():

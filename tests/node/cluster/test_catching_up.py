@@ -104,6 +104,69 @@ def test_so_are_a_user_that_was_made_a_moment_ago_and_its_rights(nodes: Nodes):
     assert getattr(answer, "code", "") != "notAllowed", answer
 
 
+@pytest.mark.parametrize("shows", ["token", "certificate"])
+def test_so_is_the_first_of_all_users(nodes: Nodes, shows: str):
+    """Else the session would be nobody's, and be refused as soon as the user is known here."""
+    admin = Asking(nodes, 0)
+    nodes.links.slow(nodes.machines[2].address, 5_000)
+    issued = answered_at_the_root(nodes, admin, frames.CreateUser, name="ann", roles=("admin",))
+    assert not nodes.machines[2].node.node.access_is_on, "else this shows nothing"
+    is_token = shows == "token"
+    ann = Asking(nodes, 2, issued.token) if is_token else Asking(nodes, 2, certified="ann")
+    assert isinstance(ann.welcome, frames.Welcome)
+    assert nodes.machines[2].node.node.access_is_on
+    ann.create("orders")
+
+
+def test_so_is_a_user_whom_a_certificate_names(nodes: Nodes):
+    admin = Asking(nodes, 0)
+    admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    nodes.settle()
+    nodes.links.slow(nodes.machines[2].address, 5_000)
+    answered_at_the_root(nodes, admin, frames.CreateUser, name="bob", roles=())
+    assert "bob" not in nodes.machines[2].node.node._access.committed.users
+    assert isinstance(Asking(nodes, 2, certified="bob").welcome, frames.Welcome)
+    refused = Asking(nodes, 2, certified="eve").welcome
+    assert refused.code == "notAllowed"
+    assert "the certificate names 'eve'" in refused.message
+
+
+def test_where_there_are_no_users_a_token_gets_in_in_milliseconds(nodes: Nodes):
+    began = nodes.now_us
+    for _ in range(3):
+        somebody = Asking(nodes, 2, "hocket_bob_" + 43 * "x")
+        assert isinstance(somebody.welcome, frames.Welcome)
+    assert nodes.now_us - began < SECOND // 5
+    somebody.create("orders")
+
+
+def test_who_showed_a_token_to_a_node_without_a_root_comes_again_when_there_are_users(nodes: Nodes):
+    """A node that is cut off goes by what it knows, after a second: it knows of no users."""
+    admin = Asking(nodes, 0)
+    nodes.links.cut([nodes.machines[2].address], [each.address for each in nodes.machines[:2]])
+    token = admin.token(frames.CreateUser, name="ann", roles=("admin",))
+    began = nodes.now_us
+    early, anybody = Asking(nodes, 2, token), Asking(nodes, 2, "")
+    assert isinstance(early.welcome, frames.Welcome)
+    assert nodes.now_us - began < PATIENCE_US + 100_000
+    nodes.run(10 * SECOND)
+    began = nodes.now_us
+    wrong = Asking(nodes, 2, "hocket_bob_" + 43 * "x")
+    assert nodes.now_us - began < 100_000, "it is known that there is no root"
+    assert not early.is_lost
+    nodes.links.heal()
+    nodes.settle()
+    assert (early.is_lost, wrong.is_lost, anybody.is_lost) == (True, True, False)
+    assert anybody.refused(frames.ListTopics).code == "notAllowed"
+    assert isinstance(Asking(nodes, 2, token).welcome, frames.Welcome)
+    assert Asking(nodes, 2, "hocket_bob_" + 43 * "x").welcome.code == "notAllowed"
+    # A token that is void since is void here, too.
+    renewed = Asking(nodes, 1, token).token(frames.RenewToken, name="ann")
+    nodes.settle()
+    assert Asking(nodes, 2, token).welcome.code == "notAllowed"
+    assert isinstance(Asking(nodes, 2, renewed).welcome, frames.Welcome)
+
+
 def test_a_token_that_the_root_does_not_know_is_refused_in_milliseconds(nodes: Nodes):
     Asking(nodes, 0).token(frames.CreateUser, name="ann", roles=("admin",))
     nodes.settle()
@@ -216,6 +279,16 @@ def test_one_question_at_a_time_and_never_an_older_one():
     assert world.looked == ["a", "b", "c"]
     world.scheduler.run_for(2 * PATIENCE_US)
     assert (len(world.questions), world.turns) == (2, 3)
+
+
+def test_what_is_answered_at_once_is_followed_by_no_pause():
+    world = World()
+    world.subject = CatchingUp(
+        lambda done: done(True), timers=world.scheduler, end_turn=world._end_turn
+    )
+    for name in "abc":
+        world.wait(name)
+    assert world.looked == ["a", "b", "c"]
 
 
 def test_a_question_that_is_lost_is_asked_again_in_its_time():

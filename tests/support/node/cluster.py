@@ -86,7 +86,9 @@ class Nodes(Site):
 class Asking:
     """A client of one node. `caller`: as it comes from outside, and has to say who it is."""
 
-    def __init__(self, nodes: Nodes, number: int, token: str | None = None) -> None:
+    def __init__(
+        self, nodes: Nodes, number: int, token: str | None = None, *, certified: str = ""
+    ) -> None:
         self.nodes = nodes
         self.machine: Machine = nodes.machines[number]
         self.told: list[frames.Frame] = []
@@ -96,7 +98,8 @@ class Asking:
         connection = self.machine.network.connect(self)
         assert connection is not None
         self.connection = connection
-        caller = TRUSTED if token is None else Caller("somewhere")
+        is_outside = token is not None or certified
+        caller = Caller("somewhere", certified=certified) if is_outside else TRUSTED
         assert self.machine.node is not None
         self.machine.node.node.connected(connection, caller)
         self.welcome = self.ask(frames.Hello, client="asking", token=token or "")

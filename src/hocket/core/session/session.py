@@ -200,7 +200,7 @@ class Session:
         self._nodes = nodes  # to tell clients of, in case that they lose this one
         self._limits = limits
         self._last_handle = 0
-        self._is_shown_a_token = False  # Hello has shown a token, which is being checked
+        self.has_shown = False  # Hello came with a token, or with a certificate
 
     def step(self, frame: Frame) -> list[Effect]:
         handler: Callable[..., Effect | None]
@@ -265,7 +265,7 @@ class Session:
     def _hello(self, frame: Frame) -> Effect:
         if not isinstance(frame, frames.Hello):
             raise ProtocolError(f"the first frame must be Hello, not {type(frame).__name__}")
-        if self._is_shown_a_token:
+        if self.has_shown:
             raise ProtocolError("a second Hello came before the first was answered")
         version = frames.PROTOCOL_VERSION
         if not frame.version_min <= version <= frame.version_max:
@@ -274,19 +274,16 @@ class Session:
                 f"{frame.version_min} to {frame.version_max}; upgrade the older of the two"
             )
         self.client = frame.client
-        if self.rights.trusted or not self._access.is_on:
+        if self.rights.trusted:
             return self.welcome(frame.request)
         if self.caller.certified in self._access.in_force.users:
             return self.welcome(frame.request, self.caller.certified)
-        if not frame.token and self.caller.certified:
-            raise NotAllowed(
-                f"the certificate names {self.caller.certified[:80]!r}, and there is no user of "
-                "that name here; an admin can make one with: hocket user create NAME"
-            )
-        if not frame.token:
+        self.has_shown = bool(frame.token or self.caller.certified)
+        if self.has_shown:  # also while there are no users: there may be some, and not known here
+            return Demand(frame)
+        if self._access.is_on:
             raise NotAllowed(NO_TOKEN)
-        self._is_shown_a_token = True
-        return Demand(frame)
+        return self.welcome(frame.request)
 
     def _unexpected(self, frame: Frame) -> Effect:
         raise ProtocolError(f"{type(frame).__name__} is not for a client to send here")

@@ -107,7 +107,8 @@ class CatchingUp:
         self.knows = knows
         asked, self._asked = self._asked, []
         self._cancel()
-        self._timer = self._timers.after(PAUSE_US, self._go_on)
+        if not (knows and self._is_in_turn):  # else nobody else was asked, and it has cost nothing
+            self._timer = self._timers.after(PAUSE_US, self._go_on)
         for again in asked:
             again()
 

@@ -1,8 +1,11 @@
-"""Logins: which user a client is, by the token that it shows in its Hello.
+"""Logins: which user a client is, by the token or the certificate that it shows with its Hello.
 
 Rule 1: a right token gets in at once, whatever came from its address before.
 Rule 2: an unknown user and a wrong secret get the same answer after the same time.
 Rule 3: an address that has sent too many wrong tokens waits before anything slow is done for it.
+Rule 4: nobody who shows who it is is taken for nobody, or refused, by a node that has not heard yet
+        of its user: the node asks the root before (`catch_up`). If there is no root to ask, it
+        goes by what it knows, and whoever it took for nobody is hung up on once there are users.
 
 To look at a token is a matter of microseconds (see `tokens`), so it is done before anything else.
 Only while there are users with a hash of an earlier version, which is slow on purpose, tokens that
@@ -50,13 +53,13 @@ WRONG_TOKEN_OR_OLD = (
 
 @dataclass(slots=True, eq=False)
 class Login:
-    """A Hello with a token that is not verified yet."""
+    """A Hello that shows who it is, and is not verified yet."""
 
     connection: int
     session: Session
     request: int
     user: str | None  # the user that the token names; None if it is no token at all
-    token: str = field(repr=False)
+    token: str = field(repr=False)  # empty: there is a certificate alone
 
 
 class Authentication:
@@ -85,7 +88,7 @@ class Authentication:
         login = Login(connection, session, frame.request, user, frame.token)
         if self._is_right(login):
             self._throttle.was_right(self._address(login))
-            self._welcome(login)
+            self._welcome(login, user)
             return
         now_us = self._wiring.clock.now_us()
         if self.catch_up is None or self._throttle.wait_us(self._address(login), now_us):
@@ -95,6 +98,16 @@ class Authentication:
 
     def _look_at(self, login: Login) -> None:
         if self._is_gone(login):
+            return
+        certified = login.session.caller.certified
+        if not self._access.is_on:
+            self._welcome(login, "")
+            return
+        if certified in self._access.in_force.users:
+            self._welcome(login, certified)
+            return
+        if not login.token:
+            self._refuse(login, _not_certified(certified))
             return
         if len(self._waiting) >= WAITING_MAX:
             error = Busy(f"{WAITING_MAX} tokens wait to be looked at; try again a little later")
@@ -124,7 +137,7 @@ class Authentication:
             if self._is_gone(login):
                 continue
             if self._is_right(login):  # now: it was verified, or made, while this one waited
-                self._welcome(login)
+                self._welcome(login, login.user)
                 continue
             wait_us = self._throttle.wait_us(self._address(login), self._wiring.clock.now_us())
             if wait_us:
@@ -163,7 +176,7 @@ class Authentication:
         if outcome is True and known is not None and known.token_hash == token_hash:
             self._throttle.was_right(self._address(login))
             self._verified[user] = tokens.digest_of(login.token)
-            self._welcome(login)
+            self._welcome(login, user)
         else:
             self._was_wrong(login)
         self._look_at_next()
@@ -182,10 +195,10 @@ class Authentication:
         users = self._access.committed.users.values()
         return any(tokens.is_slow(user.token_hash) for user in users)
 
-    def _welcome(self, login: Login) -> None:
+    def _welcome(self, login: Login, user: str | None) -> None:
         if not self._is_gone(login):
-            assert login.user is not None
-            reply = login.session.welcome(login.request, login.user)
+            assert user is not None
+            reply = login.session.welcome(login.request, user)
             self._wiring.network.send(login.connection, reply.frame)
 
     def _was_wrong(self, login: Login, words: str = WRONG_TOKEN) -> None:
@@ -203,6 +216,13 @@ class Authentication:
     @staticmethod
     def _address(login: Login) -> str:
         return login.session.caller.address
+
+
+def _not_certified(certified: str) -> NotAllowed:
+    return NotAllowed(
+        f"the certificate names {certified[:80]!r}, and there is no user of that name here; an "
+        "admin can make one with: hocket user create NAME"
+    )
 
 
 def _wait(address: str, wait_us: int) -> TooManyAttempts:

@@ -149,8 +149,10 @@ class Guarding:
             self._wiring.answer(origin, frames.Done)
         if change.kind in ("createUser", "setToken", "deleteUser"):
             self._authentication.forget(change.name)
+        spared = None if origin is None else origin.connection
+        if change.kind == "createUser":
+            self._end_unknown(spared)
         if change.kind == "setToken":
-            spared = None if origin is None else origin.connection
             self._end_sessions(change.name, "has a new token", spared=spared)
         elif change.kind == "deleteUser":
             self._end_sessions(change.name, "was deleted")
@@ -163,6 +165,14 @@ class Guarding:
             if session.rights.user == user and connection != spared:
                 audit.hung_up(session, str(error))
                 self._wiring.hang_up(connection, failure(0, error))
+
+    def _end_unknown(self, spared: int | None) -> None:
+        """Whoever has shown who it is while there were no users comes again, and is known."""
+        for connection, session in list(self._wiring.sessions.items()):
+            is_nobody = session.greeted and not session.rights.user
+            if session.has_shown and is_nobody and connection != spared:
+                audit.hung_up(session, "there are users from now on")
+                self._wiring.hang_up(connection, None)
 
     def _end_handles(self) -> None:
         for connection, session in list(self._wiring.sessions.items()):
