@@ -6,6 +6,7 @@ new kind of frame belongs into it, and fails the test until it is there.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -214,18 +215,22 @@ class World:
         )
 
 
-def session_of(subject: str, *, greeted: bool = True) -> Session:
+@functools.cache
+def world_turned_on() -> World:
+    """For all sessions that only ask: none of them changes anything by itself."""
     world = World()
-    if subject == OFF:
+    world.turn_on()
+    return world
+
+
+def session_of(subject: str, *, greeted: bool = True) -> Session:
+    if subject in (OFF, STRANGER):
+        world = World()
         session = world.connect(Caller("10.0.0.1"))
     elif subject == TRUSTED_ONE:
-        world.turn_on()
-        session = world.connect(TRUSTED)
-    elif subject == STRANGER:
-        session = world.connect(Caller("10.0.0.1"))
+        session = world_turned_on().connect(TRUSTED)
     else:
-        world.turn_on()
-        session = world.connect(Caller("10.0.0.1", certified=subject))
+        session = world_turned_on().connect(Caller("10.0.0.1", certified=subject))
     if greeted:
         (welcome,) = session.step(frames.Hello(1))
         assert isinstance(welcome, Reply)
