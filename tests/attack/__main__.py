@@ -60,6 +60,7 @@ FINDS = {
     "headers_are_not_checked_against_their_checksum": Search(OPEN, ("broken_framing",)),
     "entries_of_any_kind_are_stored": Search(OPEN, ("hostile_batches",)),
     "a_client_is_taken_for_a_node": Search(TLS, ("false_nodes",)),
+    "names_belong_to_everybody": Search(OPEN, ("stolen_names",)),
 }
 
 

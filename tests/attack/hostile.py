@@ -17,11 +17,12 @@ from hocket import frames
 from hocket.errors import HocketError
 from hocket.frames import Frame, packed
 from hocket.model import Grant, Participant, Start, TopicConfig
+from hocket.tickets import KEY_BYTES, LEASE_BYTES
 from hocket.wire.batch import PRELUDE, encode
 from hocket.wire.connection import _BY_CLIENT
 from hocket.wire.entry import HEADER_BYTES, pack_header, unpack_header
 from hocket.wire.frame_codec import encode as encode_frame
-from tests.attack.place import OPEN, VICTIM
+from tests.attack.place import EVES_NAME, OPEN, VICTIM
 from tests.support.wire.damaged_headers import damage
 
 NOBODY = "nobody"  # a role that there is not, so that no frame makes an admin
@@ -93,6 +94,15 @@ SAMPLES: list[Frame] = [
     frames.RemoveGrant(1, "mallory", Grant("publish", "*")),
     frames.DescribeAccess(1),
     frames.ExplainAccess(1, "eve", "publish", OPEN),
+    frames.RegisterName(1, EVES_NAME, "full-event", b"l" * LEASE_BYTES, b"k" * KEY_BYTES),
+    frames.RegisterName(
+        1, EVES_NAME, "thread", b"m" * LEASE_BYTES, b"k" * KEY_BYTES, "127.0.0.1:1", bytes(32)
+    ),
+    frames.ReleaseName(1, EVES_NAME, b"l" * LEASE_BYTES),
+    frames.FindName(1, EVES_NAME),
+    frames.ListNames(1),
+    frames.OpenPipe(1, EVES_NAME),
+    frames.TakePipe(1, b"p" * 16),
 ]
 ENDING = (frames.Goodbye, frames.Done)  # of either side; nothing can be wrong with them
 
@@ -159,7 +169,7 @@ def _absurd(chance: random.Random, name: str, hint: Any, value: Any, *, guarded:
         sizes = [0, 1, 7, 15, 16, 17, 24, 4096]
         return chance.choice([numbers, chance.randbytes(chance.choice(sizes)), bytes(4800)])
     if name == "role" or name == "name":
-        return chance.choice(["mallory", *WORDS])
+        return chance.choice(["mallory", EVES_NAME, *WORDS])
     return chance.choice([*WORDS, VICTIM] if guarded else WORDS)
 
 

@@ -19,12 +19,13 @@ from hocket.frames import Frame
 from hocket.model import Limits
 from hocket.node.links.asking import Refused, ask_one
 from hocket.node_frames import NodeHello
+from hocket.tickets import KEY_BYTES, LEASE_BYTES
 from hocket.wire.batch import BatchInfo, check_entries, encode
 from hocket.wire.frame_codec import encode as encode_frame
 from hocket.wire.framing import PREFIX
 from tests.attack import hostile
 from tests.attack.attacker import Attacker, WrongAnswer, frame_bytes, framed
-from tests.attack.place import OPEN, PARTITIONS, VICTIM, Place
+from tests.attack.place import EVES_PIPES, OPEN, PARTITIONS, VICS_NAME, VICTIM, Place
 
 WRONG_TOKENS_IN_A_ROW = 12  # then a right one must get in
 NOT_ALLOWED = "notAllowed"
@@ -40,11 +41,12 @@ class Assault:
         self.hits: Counter[str] = Counter()  # inputs that the broker has taken, where it may
         self._attacker: Attacker | None = None
         self._thief: Thief | None = None
+        self._name_owner: Owner | None = None
         self._lingering: list[Attacker] = []
         self._wrong_tokens = 0
 
     def close(self) -> None:
-        for each in (self._attacker, self._thief, *self._lingering):
+        for each in (self._attacker, self._thief, self._name_owner, *self._lingering):
             if each is not None:
                 each.close()
 
@@ -214,6 +216,71 @@ class Assault:
         if self.place.kind.guarded and code != "fenced":
             raise WrongAnswer(f"the producer id of another user was of use: {code or 'stored'}")
         self.hits[f"stolen ids: {code or 'stored'}"] += 1
+        return 1
+
+    # --- names of brokers in processes -----------------------------------------------------------
+
+    def stolen_names(self) -> int:
+        """A name of somebody else is registered, moved or freed; the owner must keep it."""
+        chance, owner = self.chance, self._owner()
+        self.attacker().exchange(b"")  # the last input may have made the broker hang up
+        attacker = self.attacker()
+        lease = chance.choice(
+            [owner.lease[: LEASE_BYTES // 2] * 2, bytes(LEASE_BYTES),
+             chance.randbytes(LEASE_BYTES),
+             owner.lease[:-1], owner.lease + b"x", b""]
+        )  # fmt: skip
+        key = chance.randbytes(KEY_BYTES)
+        kind = chance.choice(["full-event", "mixed", "thread", "", "\0"])
+        frame = chance.choice(
+            [
+                frames.RegisterName(0, VICS_NAME, kind, lease, key, "127.0.0.1:1"),
+                frames.ReleaseName(0, VICS_NAME, lease),
+                frames.TakePipe(0, chance.choice([lease, chance.randbytes(16), b""])),
+            ]
+        )
+        answer = attacker.ask(frame)
+        is_free = isinstance(answer, frames.Done) and not isinstance(frame, frames.ReleaseName)
+        if is_free or not isinstance(answer, frames.Failure | frames.Done):
+            raise WrongAnswer(f"{frame} was answered {answer}")
+        owner.still_has_it()
+        self.hits[f"stolen names: {getattr(answer, 'code', 'done')}"] += 1
+        return 1
+
+    def _owner(self) -> Owner:
+        if self._name_owner is None or self._name_owner.gone:
+            self._name_owner = Owner(self.place, self.place.tokens["vic"], VICS_NAME)
+        return self._name_owner
+
+    def strange_pipes(self) -> int:
+        """Both ends of a pipe are an attacker's: the same end twice, taken twice, bytes that come
+        too early, ends that vanish; or no end is taken."""
+        chance = self.chance
+        owner, caller = Owner(self.place, None, EVES_PIPES), Attacker(self.place)
+        ends: list[Attacker] = [owner, caller]
+        try:
+            how = chance.choice(["itself", "early", "twice", "vanish", "asked again", "untaken"])
+            opens = owner if how == "itself" else caller
+            opens.send(frame_bytes(frames.OpenPipe(7, EVES_PIPES)))
+            found = owner.hear(lambda each: isinstance(each, frames.PipeWanted))
+            if not found or not isinstance(wanted := found[-1][0], frames.PipeWanted):
+                raise WrongAnswer(f"the owner of a name was told {found}, and not of a pipe")
+            takes = owner if how == "itself" else Attacker(self.place)
+            ends.append(takes)
+            noise = chance.randbytes(chance.choice([1, 100, 70_000]))
+            if how == "asked again":
+                caller.send(frame_bytes(frames.OpenPipe(8, EVES_PIPES)) * 3)
+            if how == "vanish":
+                caller.vanish()
+            if how != "untaken":
+                taking = frame_bytes(frames.TakePipe(9, wanted.pipe))
+                early = taking + frame_bytes(frames.Ping(1)) + noise if how == "early" else b""
+                takes.send(taking * 2 if how == "twice" else early or taking)
+                if how in ("early", "twice", "asked again"):
+                    caller.send(noise)
+        finally:
+            for each in ends:
+                each.vanish()
         return 1
 
     # --- logins ----------------------------------------------------------------------------------
@@ -421,6 +488,24 @@ class Thief(Attacker):
             found = self.exchange(b"")
 
 
+class Owner(Attacker):
+    """Has the name of a broker in a process."""
+
+    def __init__(self, place: Place, token: str | None, name: str) -> None:
+        super().__init__(place, token=token)
+        self._name = name
+        # Always the same: with it the name of one that vanished is had again at once.
+        self.lease = f"{name:>{LEASE_BYTES}}".encode()
+        answer = self.ask(frames.RegisterName(0, name, "full-event", self.lease, bytes(KEY_BYTES)))
+        if not isinstance(answer, frames.Done):
+            raise WrongAnswer(f"the owner of {name!r} asked for its name: {answer}")
+
+    def still_has_it(self) -> None:
+        answer = self.ask(frames.FindName(0, self._name))
+        if getattr(answer, "lease", b"") != self.lease[: LEASE_BYTES // 2]:
+            raise WrongAnswer(f"the name {self._name!r} is not its owner's any more: {answer}")
+
+
 # How often each is tried, for a hundred inputs or so that are tried one by one.
 EACH: dict[str, int] = {
     "absurd_fields": 25,
@@ -433,6 +518,8 @@ EACH: dict[str, int] = {
     "stolen_ids": 8,
     "logins": 6,
     "false_nodes": 6,
+    "stolen_names": 8,
+    "strange_pipes": 6,
 }
 # These are tried once, with so many inputs as they have.
 MASSES = ["floods", "too_many_handles", "slow_readers", "deaf_askers", "many_connections"]

@@ -135,6 +135,19 @@ def a_client_is_taken_for_a_node() -> None:
     )
 
 
+@mutant
+def names_belong_to_everybody() -> None:
+    from hocket.core.metadata.names import Names
+
+    register = Names.register
+
+    def generous(self: Names, origin: object, wanted: Any) -> Any:
+        self._leading.pop(wanted.name, None)
+        return register(self, origin, wanted)
+
+    Names.register = generous  # type: ignore[method-assign]
+
+
 def main() -> None:
     name = sys.argv.pop(1)
     MUTANTS[name]()

@@ -24,6 +24,8 @@ from tests.support.certificates import HERE, Certificates, made
 from tests.support.processes.forked import popen
 
 VICTIM, OPEN = "victim", "open"
+# Of brokers in processes. Frames that are good but for a field may take the second from anybody.
+VICS_NAME, EVES_NAME, EVES_PIPES = "vics-broker", "eves-broker", "eves-pipes"
 PARTITIONS = 2
 READY_SECONDS = 30
 ENDING_SECONDS = 5
@@ -175,5 +177,9 @@ class Place:
                 ann.grant(role, "subscribe", VICTIM, index)
             for action in ("publish", "subscribe", "alter"):
                 ann.grant("eve", action, OPEN)
+            for role, name in (("vic", VICS_NAME), ("eve", EVES_NAME), ("eve", EVES_PIPES)):
+                ann.grant(role, "bind", name)
+                ann.grant(role, "connect", name)
+            ann.grant("eve", "connect", VICS_NAME)
             for user in ("vic", "eve"):
                 self.tokens[user] = ann.create_user(user, [user])
