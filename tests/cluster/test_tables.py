@@ -13,6 +13,7 @@ from tests.support.cluster.tables import (
     as_markdown,
     judge_sharing,
     judge_transactions,
+    judge_watching,
 )
 
 GOOD = Sharing(
@@ -84,6 +85,30 @@ def test_a_planted_error_of_transactions_is_found(
     assert len(wrong) == 1
     with pytest.raises(AssertionError, match=found):
         assert not wrong, wrong
+
+
+RECORDS = [(0, 0, "1.1/0"), (1, 0, "1.1/0"), (0, 1, "1.1/1"), (1, 1, "1.1/1")]
+
+
+def test_a_consumer_that_saw_what_is_there_in_any_order_of_partitions_saw_it_right():
+    assert not judge_watching(sorted(RECORDS), RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        ([*RECORDS, (0, 2, "3.1/0")], "3.1/0 was seen at 0@2, and is not there"),
+        ([*RECORDS[:2], (0, 1, "3.1/0"), RECORDS[3]], "3.1/0 was seen at 0@1"),
+        (RECORDS[:3], "1.1/1 was not seen"),
+        ([RECORDS[0], *RECORDS], "0@0 was handed out where 1 was due"),
+        ([RECORDS[2], *RECORDS[:2], RECORDS[3]], "0@1 was handed out where 0 was due"),
+    ],
+)
+def test_a_planted_error_of_what_a_consumer_saw_is_found(
+    planted: list[tuple[int, int, str]], found: str
+):
+    wrong = judge_watching(planted, RECORDS)
+    assert any(found in each for each in wrong), wrong
 
 
 def test_a_table_has_a_row_for_each_step():

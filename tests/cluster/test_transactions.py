@@ -4,8 +4,9 @@ A table of steps and of those who die: the leader of a participant, the leader o
 node that only follows, the node at which the client enters, the root, the client. Whoever dies
 stays dead until the transaction is over. What was sent is whole or absent in the end, and nothing
 is doubled; what a dead client had asked for is done by another one, under the same id and number,
-and then exactly one of the two attempts is there. Of what was to be aborted nothing is ever there
-(`tests.support.cluster.tables`).
+and then exactly one of the two attempts is there. Of what was to be aborted nothing is ever there,
+and a consumer that reads all the while is handed what is there in the end, once and in order, and
+nothing else (`tests.support.cluster.tables`). All of that is judged after each row.
 
 By default some cells; all of them with HOCKET_STRESS=long (make test-cluster), HOCKET_TIMES times
 (2).
@@ -16,10 +17,11 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,12 +29,18 @@ import pytest
 import hocket
 from hocket.client_core.session.session import Route
 from hocket.core.transactions.messages import decider_of
+from hocket.errors import HocketError, Timeout
 from hocket.model import DECIDERS, DECIDERS_COUNT
-from tests.support.cluster.clients import stored
+from tests.support.cluster.clients import end_of
 from tests.support.cluster.faults import Faults
-from tests.support.cluster.history import Stored
 from tests.support.cluster.processes import Cluster, cluster_in, root_of, wait_for
-from tests.support.cluster.tables import Transaction, as_markdown, judge_transactions
+from tests.support.cluster.tables import (
+    Record,
+    Transaction,
+    as_markdown,
+    judge_transactions,
+    judge_watching,
+)
 from tests.support.cluster.transactor import STEPS, Transactor, prepared_in
 from tests.support.threads import LONG
 
@@ -43,15 +51,52 @@ RECORDS = 300  # in each partition
 RECORDS_ROLLED = 2000  # so that some is still to be rolled forward when a partition has some of it
 VICTIMS = ("participant", "decider", "follower", "its node", "root", "client")
 TIMES = int(os.environ.get("HOCKET_TIMES", "2"))
-ALL = [(step, victim) for step in STEPS for victim in VICTIMS]
 SLICE = [("asked", "decider"), ("decided", "participant"), ("aborting", "its node")]
 SECONDS = 60.0
 ASKED_SECONDS_MAX = 0.1  # between the request to commit and the kill: about what it takes
 ABORTED_SECONDS_MAX = 0.02  # the same of an abort
 
 
+class Watcher(threading.Thread):
+    """A consumer that reads all the while, and keeps what it was handed."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="test: watcher")
+        self.seen: list[Record] = []
+        self.error: HocketError | None = None
+        self._url = url
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with (
+                hocket.connect(self._url, timeout=SECONDS) as client,
+                client.subscribe(TOPIC, timeout=SECONDS) as messages,
+            ):
+                while not self._ending.is_set():
+                    self._receive(messages)
+        except HocketError as error:
+            self.error = error
+
+    def _receive(self, messages: hocket.Subscription) -> None:
+        with suppress(Timeout):
+            self.seen.append(record_of(messages.receive(0.2)))
+
+    def end(self) -> None:
+        self._ending.set()
+        self.join()
+
+
+def record_of(message: hocket.Message) -> Record:
+    """Of the value its head, which names it."""
+    return message.partition, message.offset, message.value[:40].decode().rstrip(".")
+
+
 class Table:
-    def __init__(self, cluster: Cluster, client: hocket.Client, faults: Faults) -> None:
+    def __init__(
+        self, cluster: Cluster, client: hocket.Client, faults: Faults, watcher: Watcher
+    ) -> None:
+        self._watcher = watcher
         self.chance = random.Random("transactions")
         self._cluster = cluster
         self._client = client
@@ -199,14 +244,33 @@ class Table:
     # --- the end ---------------------------------------------------------------------------------
 
     def check(self) -> None:
+        """All that was made since the beginning."""
+        stored = self._stored()
         found: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for event in stored(self._client, [TOPIC]):
-            assert isinstance(event, Stored)
-            attempt, partition, number, _ = event.value.split("/")
-            assert int(partition) == event.partition
-            found[attempt][event.partition].append(int(number))
+        for at, _, value in stored:
+            attempt, partition, number, _ = value.split("/")
+            assert int(partition) == at
+            found[attempt][at].append(int(number))
         wrong = judge_transactions(self.made, found)
+        watcher = self._watcher
+        wait_for(
+            lambda: watcher.error or len(watcher.seen) >= len(stored),
+            SECONDS,
+            lambda: f"the consumer has seen {len(watcher.seen)} of {len(stored)}",
+        )
+        assert watcher.error is None, watcher.error
+        wrong += judge_watching(watcher.seen, stored)
         assert not wrong, wrong
+        sys.stdout.write(
+            f"exact: {len(self.made)} transactions, {len(stored)} records, seen once and in order\n"
+        )
+        sys.stdout.flush()
+
+    def _stored(self) -> list[Record]:
+        """All that stands in the logs, read from their beginning."""
+        with self._client.subscribe(TOPIC, timeout=SECONDS) as messages:
+            count = end_of(self._client, TOPIC)
+            return [record_of(messages.receive(SECONDS)) for _ in range(count)]
 
 
 @contextmanager
@@ -219,10 +283,13 @@ def table_in(directory: Path) -> Iterator[Table]:
             client.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
             faults = Faults(cluster, NAMES, TOPIC, client, random.Random("table"))
             faults.wait_led()
-            table = Table(cluster, client, faults)
-            yield table
-            faults.wait_led()
-            table.check()
+            watcher = Watcher(f"hocket://{urls}")
+            watcher.start()
+            try:
+                table = Table(cluster, client, faults, watcher)
+                yield table
+            finally:
+                watcher.end()
     sys.stdout.write(
         f"{as_markdown(STEPS, VICTIMS, table.kills)}\n"
         f"{table.kills.total()} kills, {table.in_time} of them between the request to commit or to "
@@ -235,6 +302,7 @@ def test_a_transaction_is_whole_or_absent_whoever_dies_at_whichever_step(tmp_pat
     with table_in(tmp_path) as table:
         for step, victim in SLICE:
             table.suffer(step, victim)
+        table.check()
 
 
 @pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long")
@@ -242,7 +310,8 @@ def test_a_transaction_is_whole_or_absent_whoever_dies_at_whichever_step(tmp_pat
 def test_the_whole_table(tmp_path: Path):
     with table_in(tmp_path) as table:
         for _ in range(TIMES):
-            for step, victim in ALL:
-                table.suffer(step, victim)
-            table.check()
+            for step in STEPS:
+                for victim in VICTIMS:
+                    table.suffer(step, victim)
+                table.check()
         assert table.in_time > 2 * TIMES

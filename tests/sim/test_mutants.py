@@ -135,6 +135,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
     "bury_as_another_producer_in_each_term": ((BURIED,), (43, 10)),
     "lease_a_key_that_another_one_has": ((IN_KEYS,), (2, 0)),
+    "forget_own_indexes_that_others_have_logged": ((ALIKE, IN_ORDER), (0,)),
 }
 # A client that reads something else than it was told, or is told what cannot be, raises.
 BY_NAME = {kind.name: kind.sentence for kind in CHECKERS}
@@ -201,6 +202,7 @@ WORLDS = {
     "forget_counts_that_others_have_logged": _SHARING,
     "bury_as_another_producer_in_each_term": _SHARING,
     "lease_a_key_that_another_one_has": {**_SHARING, "keyed": True},
+    "forget_own_indexes_that_others_have_logged": _SHARING,
 }
 
 

@@ -74,6 +74,25 @@ def judge_transactions(
     return wrong
 
 
+Record = tuple[int, int, str]  # a partition, an offset, and what stands there
+
+
+def judge_watching(seen: Iterable[Record], stored: Iterable[Record]) -> list[str]:
+    """What a consumer was handed while all that happened, against what the logs have in the end."""
+    wrong = []
+    left = {(partition, offset): value for partition, offset, value in stored}
+    ends: dict[int, int] = {}
+    for partition, offset, value in seen:
+        place = f"{partition}@{offset}"
+        if offset != ends.get(partition, 0):
+            wrong.append(f"{place} was handed out where {ends.get(partition, 0)} was due")
+        ends[partition] = offset + 1
+        if left.pop((partition, offset), "") != value:
+            wrong.append(f"{value} was seen at {place}, and is not there")
+    wrong += (f"{value} was not seen" for value in left.values())
+    return wrong
+
+
 def as_markdown(
     steps: Sequence[str], victims: Sequence[str], kills: Mapping[tuple[str, str], int]
 ) -> str:

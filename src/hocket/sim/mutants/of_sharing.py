@@ -1,4 +1,4 @@
-"""Bugs of shared indexes of partitions that several nodes keep, and of their dead letters."""
+"""Bugs of indexes, own and shared, of partitions that several nodes keep, and of dead letters."""
 
 from __future__ import annotations
 
@@ -93,6 +93,18 @@ def lease_a_key_that_another_one_has() -> Replacements:
     return [(KeyOrder, "_refresh", at_once)]
 
 
+@mutant(seeds=60)
+def forget_own_indexes_that_others_have_logged() -> Replacements:
+    """Who follows does not learn how far own indexes are, and has none of them when it leads."""
+    decoded = partition_module._decoded
+
+    def forget(body: bytes) -> tuple[Any, Any]:
+        changes, shares = decoded(body)
+        return {name: each for name, each in changes.items() if each is None}, shares
+
+    return [(partition_module, "_decoded", forget)]
+
+
 OF_SHARING = (
     lease_what_is_not_reserved,
     lease_what_a_former_leader_may_have_leased,
@@ -100,4 +112,5 @@ OF_SHARING = (
     forget_counts_that_others_have_logged,
     bury_as_another_producer_in_each_term,
     lease_a_key_that_another_one_has,
+    forget_own_indexes_that_others_have_logged,
 )
