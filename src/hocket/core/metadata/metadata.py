@@ -291,12 +291,13 @@ class Metadata:
             if part:
                 parts[name] = part
         if self.done:  # a node alone has none, and older versions can read its snapshot
-            parts[DONE] = json.dumps(self.done.snapshot())
+            parts[DONE] = self.done.written()
         return parts
 
     def changed(self) -> None:
         """A machine was changed by something else than an entry."""
         self._written.clear()
+        self.done.changed()
 
     def restore(self, index: int, snapshot: bytes) -> None:
         self._written.clear()

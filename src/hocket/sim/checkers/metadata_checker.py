@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # A node keeps the parts of its state as it has written them. At every so many looks they are
 # written anew: a part that has changed, and was kept all the same, is then seen.
-ANEW_EVERY = 8
+ANEW_EVERY = 32
 
 
 class MetadataWatch:
@@ -69,5 +69,5 @@ def in_order(value: Any) -> Any:
         parts = [in_order(each) for each in value]
         if all(type(part) is int for part in parts):
             return sorted(parts)
-        return sorted(parts, key=json.dumps)
+        return sorted(parts, key=repr)
     return value
