@@ -11,7 +11,7 @@ PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/spark.stamp  ## the levels at work, in less than two minutes; draws demo.png
+demo: $(VENV)/demo.stamp  ## the levels at work, in less than two minutes; draws demo.png
 	@$(BIN)/python -m hocket.demo
 
 # All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A
@@ -182,11 +182,11 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/dev.stamp: $(VENV)/base.stamp
 	@echo "==> installing the tools for tests and checks, and the peers the benchmarks measure against"
-	@$(PIP) -e '.[dev,bench]' && touch $@ $(VENV)/spark.stamp $(VENV)/bench.stamp  # all of these
+	@$(PIP) -e '.[dev,bench]' && touch $@ $(VENV)/demo.stamp $(VENV)/bench.stamp  # all of these
 
-$(VENV)/spark.stamp: $(VENV)/base.stamp
+$(VENV)/demo.stamp: $(VENV)/base.stamp
 	@echo "==> installing Spark for Python (500 MB)"
-	@$(PIP) -e '.[spark]' && touch $@
+	@$(PIP) -e '.[demo]' && touch $@
 
 $(VENV)/spark.jsa: $(VENV)/dev.stamp
 	@echo "==> an archive of Spark's classes, with which it starts in half the time"

@@ -41,7 +41,7 @@ def test_no_java(broker: ServerProcess, tmp_path: Path, monkeypatch: pytest.Monk
 def test_no_broker(tmp_path: Path) -> None:
     made = hocket(NOBODY, "pipeline", "init", "three", "--timeout", "1s", cwd=tmp_path)
     assert "no broker answers" in made.stderr
-    assert "three.in, three.out" in made.stderr
+    assert "hocket topic create three.in; hocket topic create three.out" in made.stderr
     refused(NOBODY, tmp_path, "run", "three", "--timeout", "1s")
     assert not (tmp_path / "three" / "state").exists()
 

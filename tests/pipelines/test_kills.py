@@ -47,6 +47,13 @@ pytestmark = [
 Records = list[tuple[bytes, bytes]]
 
 
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One for each test, since the test kills it."""
+    with ServerProcess(tmp_path / "broker") as server:
+        yield server
+
+
 class Feeder:
     """Publishes chunk after chunk, and remembers what; `made` makes the chunk of a number."""
 

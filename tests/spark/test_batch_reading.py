@@ -88,7 +88,7 @@ def test_small_batches_are_gathered_and_large_ones_cut(broker, client, topic, mo
     assert [int(value) for value in rows_of(batches, "value")] == list(range(390))
     assert rows_of(batches, "offset") == list(range(390))
     sizes = [batch.num_rows for batch in batches]
-    assert sizes[:2] == [40, 40]
+    assert len(sizes) < 20, "those of one record are gathered"
     assert max(sizes) == 50
     assert all(batch.schema.equals(arrow_schema(ALL[:-1])) for batch in batches)
 

@@ -22,7 +22,9 @@ def show_progress(scene: str, part: float) -> None:
         print(f"\r  {scene:<44} [{'#' * filled:<24}]", end="", file=sys.stderr, flush=True)
 
 
-SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
+Scene = tuple[str, str, Callable[[Callable[[float], None]], Outcome]]
+
+SCENES: list[Scene] = [
     ("1 channels", "echo server on threads", lambda _: local.channels_between_threads()),
     ("1 channels", "graceful disconnect", lambda _: local.bytes_in_transit_survive_a_disconnect()),
     ("2 queues", "full-event echo", lambda bar: local.many_queues(QueueBroker, 2000, 50, bar)),
@@ -41,7 +43,6 @@ SCENES: list[tuple[str, str, Callable[[Callable[[float], None]], Outcome]]] = [
     ("3 topics", "transactions", lambda _: teamwork.all_or_nothing()),
     ("3 topics", "access, revoked while open", teamwork.revoked),
     ("3 topics", "five nodes, a popular topic", crowd.popular_topic),
-    ("3 topics", "topic to Spark to topic", spark.topic_to_topic),
 ]
 
 
@@ -49,12 +50,17 @@ def main() -> None:
     rows = []
     logging.getLogger("hocket").setLevel(logging.ERROR)  # that a link is lost is part of the show
     print("Hocket: every message accounted for, at every level.\n", flush=True)
-    for level, scene, play in SCENES:
-        show_progress(scene, 0.0)
-        started = perf_counter()
-        outcome = play(lambda part, scene=scene: show_progress(scene, part))  # type: ignore[misc]
-        outcome.seconds = perf_counter() - started
-        rows.append((level, scene, outcome))
+    with spark.SparkScenes() as scenes:
+        last: list[Scene] = [
+            ("4 Spark", "topic to Spark to topic", scenes.topic_to_topic),
+            ("4 Spark", "pipeline: sums by minute", scenes.pipeline),
+        ]
+        for level, scene, play in SCENES + last:
+            show_progress(scene, 0.0)
+            started = perf_counter()
+            outcome = play(lambda part, scene=scene: show_progress(scene, part))  # type: ignore[misc]
+            outcome.seconds = perf_counter() - started
+            rows.append((level, scene, outcome))
     if sys.stderr.isatty():
         print("\r" + " " * 76 + "\r", end="", file=sys.stderr)
     print(

@@ -119,6 +119,10 @@ class Running:
                 if self._must_stop(LOOK_SECONDS, at_work.done):
                     self._say("ending the update that is under way")
                     if not at_work.done.wait(END_SECONDS):
+                        self._say(
+                            f"it has not ended within {in_seconds(END_SECONDS)} and is given up: "
+                            "the next run does it again"
+                        )
                         return False
                 with suppress(HocketError):  # the broker may be away for a while
                     _measure(update, before, watched.look(self.client, self.timeout), began)

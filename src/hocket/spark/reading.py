@@ -3,9 +3,10 @@
 Offsets of a partition have no holes, so it is known exactly which records a span should hold. What
 does not come was lost, by retention or with its topic, and is reported (see `missing`).
 
-Records come in the batches in which they were stored, which may hold one record each. They are
-gathered, so that Spark gets larger batches. Only columns that are stored are taken from the wire;
-the others (topic, partition, offset) are made for a whole batch at once.
+Records come in the batches in which they were stored, which may hold one record each; small ones
+are merged as they come. They are gathered, so that Spark gets larger batches. Only columns that are
+stored are taken from the wire; the others (topic, partition, offset) are made for a whole batch at
+once.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class _Stretch:
         while self.position < self.span.end:
             left = deadline - time.monotonic()
             try:
-                batch = subscription.receive_batch(max(0.0, min(LOOK_SECONDS, left)))
+                batch = subscription.receive_batch(max(0.0, min(LOOK_SECONDS, left)), merge=True)
             except Timeout as error:
                 if self._look():
                     return

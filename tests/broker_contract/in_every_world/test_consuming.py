@@ -226,6 +226,27 @@ def test_batches_are_columns_of_the_same_messages(world, client):
     assert client.lag(topic, "i") == 0
 
 
+def test_small_batches_come_as_one_if_they_are_here(world, client):
+    topic = world.topic()
+    for number in range(10):
+        client.publish(topic, b"%d" % number, key=b"k" if number % 2 else None)
+    with client.subscribe(topic, index="i") as messages:
+        first = messages.receive(20)
+        found = [first.value]
+        while len(found) < 10:
+            batch = messages.receive_batch(20, merge=True)
+            assert batch.offset == len(found)
+            assert batch.keys() == [
+                b"k" if at % 2 else None for at in range(batch.offset, batch.end)
+            ]
+            assert values(batch.messages()) == batch.values()
+            found += batch.values()
+            batch.ack()
+        messages.commit()
+    assert found == [b"%d" % number for number in range(10)]
+    assert client.lag(topic, "i") == 0
+
+
 def test_a_batch_begins_behind_the_messages_already_taken(world, client):
     topic = world.topic()
     with client.producer(topic, linger=60) as producer:

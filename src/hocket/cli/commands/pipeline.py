@@ -85,10 +85,10 @@ def init(
     """
     from hocket.pipelines import making
 
-    directory, topics = making.make(
+    _, topics = making.make(
         name, Path.cwd(), kind=kind or making.PLAIN, topic=topic, to=to, lake=lake
     )
-    click.echo(f"{directory}: run it with `hocket pipeline run {name}`")
+    click.echo(f"{name}: run it with `hocket pipeline run {name}`")
     try:
         with server.connect() as client:
             there = set(client.topics(timeout=server.timeout))
@@ -97,8 +97,8 @@ def init(
                     client.create_topic(each, exist_ok=True, timeout=server.timeout)
                     click.echo(f"made the topic {each}")
     except (NoConnection, Timeout):
-        say(f"no broker answers at {server.server}, so its topics are to be made: "
-            f"{', '.join(topics)}")  # fmt: skip
+        say(f"no broker answers at {server.server}; when one does, make the topics that are "
+            f"missing: {'; '.join(f'hocket topic create {each}' for each in topics)}")  # fmt: skip
 
 
 @pipeline.command("check", cls=Command, examples="\n$ hocket pipeline check shop\n")
@@ -272,7 +272,7 @@ def list_runs(server: Server, /, as_json: bool) -> None:
         return
     rows = [
         (each.pipeline, each.state, each.updates, each.rows, each.bad,
-         sum(each.update.get("lag", {}).values()), f"{each.host}:{each.pid}",
+         sum(each.update["lag"].values()) if each.update else "-", f"{each.host}:{each.pid}",
          output.moment(round(each.began * 1e6))[:19] + "Z")
         for each in found
     ]  # fmt: skip

@@ -412,9 +412,9 @@ class SubscriptionCore(Attachment):
                 self.check_usable()
         return message
 
-    def next_batch(self) -> MessageBatch | None:
+    def next_batch(self, *, merge: bool = False) -> MessageBatch | None:
         try:
-            batch = self.inbound.take_batch()
+            batch = self.inbound.take_merged() if merge else self.inbound.take_batch()
         except CorruptData as error:
             self._cannot_read(error)
             batch = None

@@ -25,6 +25,7 @@ from hocket.client_core.consuming.progress import Progress, Stored, opened
 from hocket.errors import CorruptData, ProtocolError, UnknownPartition
 from hocket.model import EntryKind
 from hocket.wire.batch import Batch, iterate_entries
+from hocket.wire.merging import merged
 
 CHUNK = 512  # messages made at a time
 _ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
@@ -222,6 +223,23 @@ class Inbound:
         else:
             return None
         return self._batch(self._message, batch, start, end, self._topic, progress)
+
+    def take_merged(self) -> MessageBatch | None:
+        """Like `take_batch`, but small batches that follow each other come as one."""
+        if not self._turns or length_hint(self.ready):
+            return self.take_batch()
+        progress = self._turns[0]
+        fresh = progress.next <= progress.queue[0].header.base_offset
+        found = merged(progress.queue) if fresh and len(progress.queue) > 1 else None
+        if found is None:
+            return self.take_batch()
+        batch, number = found
+        self.settle_ready()
+        size = sum(progress.pop() for _ in range(number - 1))
+        self._let_go(size + self._handed_out(progress, batch.end_offset, batch.end_offset))
+        return self._batch(
+            self._message, batch, batch.base_offset, batch.end_offset, self._topic, progress
+        )
 
     def _take_run(self) -> list[Message]:
         """Take from `ready` the messages that stand side by side; others may draw from it too."""

@@ -168,8 +168,8 @@ class Joined(ABC, Generic[M, B, R]):
         message = next(self.inbound.ready, None)
         return message if message is not None else self._draw(self._next_of)
 
-    def next_batch(self) -> B | None:
-        return self._draw(lambda reader: reader.next_batch())
+    def next_batch(self, *, merge: bool = False) -> B | None:
+        return self._draw(lambda reader: reader.next_batch(merge=merge))
 
     def _next_of(self, reader: R) -> M | None:
         message: M | None = reader.next_message()

@@ -351,7 +351,7 @@ class SharedCore(Attachment):
                 self._ran_dry()
         return message
 
-    def next_batch(self) -> MessageBatch | None:
+    def next_batch(self, *, merge: bool = False) -> MessageBatch | None:  # noqa: ARG002 - leased apart
         self._asked_for_more()
         batch = self._readable(self.inbound.take_batch)
         self._teller.tell_renewals()

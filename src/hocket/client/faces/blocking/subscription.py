@@ -143,11 +143,17 @@ class Subscription(Iterated, Generic[V]):
             except Closed:
                 return
 
-    def receive_batch(self, timeout: float | None = None) -> MessageBatch[V]:
-        """The next messages that are stored together; otherwise like `receive`."""
+    def receive_batch(
+        self, timeout: float | None = None, *, merge: bool = False
+    ) -> MessageBatch[V]:
+        """The next messages that are stored together; otherwise like `receive`.
+
+        With `merge`, small batches that are here already and follow each other come as one, which
+        is much faster where records were published one by one. Those of a shared index stay apart.
+        """
         timeout = check_timeout(timeout)
         return self._engine.wait_for(
-            self._core.next_batch,
+            lambda: self._core.next_batch(merge=merge),
             self._core.deliveries,
             timeout,
             lambda: timeouts.no_message(self._core, timeout),
