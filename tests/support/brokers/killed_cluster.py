@@ -122,7 +122,8 @@ def patient() -> Iterator[None]:
 
     What three nodes cannot keep in this version has one replica. What may be with a consumer is
     withheld at each new leader for a lease, which would be longer than a leader lives here: shared
-    indexes have a short one. Whoever waits in a test for what has to come waits longer.
+    indexes have a short one. Whoever waits in a test for what has to come waits longer. How far a
+    partition is nobody knows while another leader is elected: `describe` says so, and asks again.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "SLOWNESS", WAIT_SECONDS / threads.PATIENCE)
@@ -135,6 +136,8 @@ def patient() -> Iterator[None]:
         for name in CHANGES:
             patch.setattr(TopicCalls, name, _again(getattr(TopicCalls, name)))
             patch.setattr(AsyncTopicCalls, name, _again_async(getattr(AsyncTopicCalls, name)))
+        patch.setattr(TopicCalls, "describe", _known(TopicCalls.describe))
+        patch.setattr(AsyncTopicCalls, "describe", _known_async(AsyncTopicCalls.describe))
         yield
 
 
@@ -209,6 +212,32 @@ def _again_async(act: Callable[..., Any]) -> Callable[..., Any]:
             except HocketError as error:
                 if doubt.settle(error):
                     return None
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    return patiently
+
+
+def _known(act: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(act)
+    def patiently(*args: Any, **more: Any) -> Any:
+        deadline = time.monotonic() + BACK_SECONDS
+        while True:
+            found = act(*args, **more)
+            if all(each.known for each in found.partitions) or time.monotonic() > deadline:
+                return found
+            time.sleep(AGAIN_SECONDS)
+
+    return patiently
+
+
+def _known_async(act: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(act)
+    async def patiently(*args: Any, **more: Any) -> Any:
+        deadline = time.monotonic() + BACK_SECONDS
+        while True:
+            found = await act(*args, **more)
+            if all(each.known for each in found.partitions) or time.monotonic() > deadline:
+                return found
             await asyncio.sleep(AGAIN_SECONDS)
 
     return patiently
