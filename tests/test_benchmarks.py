@@ -246,8 +246,12 @@ def test_a_quick_run_of_the_spark_suite_writes_every_row_that_needs_no_kafka(tmp
         "read to noop, against tuples",
         "read to an aggregate",
         "read to an aggregate, columns=value,offset",
+        "records stored one by one, read by one task",
+        "records stored one by one, against batches",
         "topic to Parquet",
         "DataFrame to topic",
+        "archive: topic to lake",
+        "replay: lake to topic",
         "stream catches up",
         "latency of a stream, p50",
     ]

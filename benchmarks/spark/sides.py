@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import hocket
 from benchmarks.spark import per_record
-from benchmarks.spark.data import PARTITIONS, TOPIC, Data
+from benchmarks.spark.data import PARTITIONS, TOPIC, VALUE_BYTES, Data
 
 SCHEMA = per_record.PerRecordSource({}).schema()
 _names = itertools.count()
@@ -135,6 +136,17 @@ class Hocket(Broker):
     def delete(self, topic: str) -> None:
         with hocket.connect(self.url) as client:
             client.delete_topic(topic)
+
+    def filled(self, count: int, *, apart: bool) -> str:
+        """A topic of one partition with so many records, each in a batch of its own or together."""
+        topic = self.new_topic(1)
+        keys = [b"%08d" % (number % 1000) for number in range(count)]
+        with (
+            hocket.connect(self.url) as client,
+            client.producer(topic, batch_bytes=1 if apart else "1MiB") as producer,
+        ):
+            producer.send_many([os.urandom(VALUE_BYTES) for _ in keys], keys=keys)
+        return topic
 
 
 class AtLeastOnce(Hocket):

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from benchmarks.runner import Contender, Contest, Row
+from benchmarks.runner import Contender, Contest, Row, fixed
 from benchmarks.spark.cases import PER_RECORD_MAX, Cases
 from benchmarks.spark.data import TOPIC
 from benchmarks.spark.sides import (
@@ -24,6 +24,8 @@ from benchmarks.spark.sides import (
 
 LATENCIES, LATENCIES_QUICK = 30, 3
 NO_LIMIT = 1 << 60
+ONE_BY_ONE, ONE_BY_ONE_QUICK = 200_000, 2_000
+ASKED = "what is asked"
 
 SAME = "8 B keys and 100 B values, random bytes, 4 partitions; one session, local[2], 2 GiB"
 FULL = "all seven columns, to Spark's noop sink, which takes every row and keeps none"
@@ -71,6 +73,7 @@ class Suite:
             self.noop(),
             self.aggregate(),
             self.projected(),
+            self.one_by_one(),
             self.into_parquet(),
             self.into_topic(),
             self.into_topic_at_least_once(),
@@ -88,7 +91,7 @@ class Suite:
         names = {peer.name for peer in peers}
         kept = [row for row in rows if row.against in names]
         count = self.cases.data.records
-        return Contest(ours, peers, kept, count, count, (SAME, *settings))
+        return Contest(ours, peers, kept, count, count, settings=(SAME, *settings))
 
     def reading(
         self, seconds: Callable[[DataFrame, int], float], *, most: int = NO_LIMIT
@@ -141,6 +144,32 @@ class Suite:
             [row("read to an aggregate, columns=value,offset", Parquet.name)],
             f"{AGGREGATE}; both read only these two columns",
         )
+
+    def one_by_one(self) -> Contest:
+        """Records that are stored in a batch each, read by one task."""
+        cases, ours = self.cases, self.ours
+        topics: dict[tuple[int, bool], str] = {}
+
+        def seconds(count: int, *, apart: bool) -> float:
+            if (count, apart) not in topics:
+                topics[count, apart] = ours.filled(count, apart=apart)
+            reader = ours.spark.read.format(ours.format).options(**ours.connection)
+            return cases.to_noop(reader.option("subscribe", topics[count, apart]).load(), count)
+
+        together = "hocket, stored together"
+        contest = self.contest(
+            Contender(ours.name, lambda count: {"rate": count / seconds(count, apart=True)}),
+            [
+                Contender(together, lambda count: {"rate": count / seconds(count, apart=False)}),
+                fixed(ASKED, rate=100_000),
+            ],
+            [
+                row("records stored one by one, read by one task", ASKED, 1.0),
+                row("records stored one by one, against batches", together),
+            ],
+        )
+        contest.count, contest.quick_count = ONE_BY_ONE, ONE_BY_ONE_QUICK
+        return contest
 
     def into_parquet(self) -> Contest:
         side = self.reading(self.cases.to_parquet)
@@ -247,10 +276,9 @@ class Suite:
             [batch, *map(side, self.rivals)],
             [
                 row("stream catches up", one_job),
-                row("stream catches up, against Kafka", Kafka.name),
+                row("stream catches up, against Kafka", Kafka.name, 1.0),
             ],
-            "AvailableNow to noop, each with its default limits: ours takes several batches, "
-            "Kafka's all in one",
+            "AvailableNow to noop, each with its default limits: both take all in one batch",
             SET,
         )
 

@@ -142,3 +142,18 @@ def test_our_own_error_is_found_in_a_traceback_of_spark_s() -> None:
         "hocket.errors.UnknownTopic: there is no topic 'orders'\n"
     )
     assert plain(words) == "there is no topic 'orders'"
+    full = words + "hocket.spark.lake.LakeFull: the lake /srv/lake cannot be written\n"
+    assert plain(full) == "the lake /srv/lake cannot be written"
+
+
+def test_what_a_query_fails_of_is_said_and_not_its_name() -> None:
+    words = (
+        "Flow 'aggregated' has FAILED more than 2 times and will not be restarted.\n"
+        "org.apache.spark.sql.streaming.StreamingQueryException: Python worker failed.\n"
+        "=== Streaming Query ===\nIdentifier: aggregated [id = cf77, runId = d0a7]\n"
+        "Current Committed Offsets: {}\n\nCurrent State: INITIALIZING\nThread State: RUNNABLE\n"
+        "\tat org.apache.spark.Some.method(Some.scala:3)\n"
+        "Caused by: org.apache.spark.SparkException: Python worker failed to connect back.\n"
+        "\t... 73 more\n"
+    )
+    assert plain(words) == "Python worker failed to connect back."

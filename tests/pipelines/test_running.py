@@ -13,7 +13,6 @@ import pytest
 
 from hocket import Client
 from tests.support.pipelines import (
-    QUICK,
     by_key,
     count,
     hocket,
@@ -40,7 +39,7 @@ def test_a_pipeline_as_it_stands_is_run_seen_and_stopped(
     made = hocket(url, "pipeline", "init", "shop", cwd=tmp_path)
     assert "made the topic shop.in" in made.stdout
     publish(client, "shop.in", some(0, 1000))
-    with started(url, tmp_path, "run", "shop", "--every", "1s", *QUICK) as run:
+    with started(url, tmp_path, "run", "shop", "--every", "1s") as run:
         run.until(lambda: count(client, "shop.out") == 1000, "the first thousand")
         second = hocket(url, "pipeline", "run", "shop", "--once", cwd=tmp_path, check=False)
         assert second.returncode == 1
@@ -67,7 +66,7 @@ def test_a_pipeline_is_killed_and_goes_on(
     url = broker.address
     hocket(url, "pipeline", "init", "mill", cwd=tmp_path)
     publish(client, "mill.in", some(0, 1000))
-    with started(url, tmp_path, "run", "mill", "--every", "1s", "--json", *QUICK) as run:
+    with started(url, tmp_path, "run", "mill", "--every", "1s", "--json") as run:
         run.until(lambda: len(updates(run)) >= 2, "a second update")
         publish(client, "mill.in", some(1000, 3000))
         run.until(lambda: count(client, "mill.out") > 1000, "some of the next")
@@ -75,7 +74,7 @@ def test_a_pipeline_is_killed_and_goes_on(
     status = hocket(url, "pipeline", "status", "mill", cwd=tmp_path, check=False)
     assert (status.returncode, status.stdout.split()[1]) == (1, "died,")
     publish(client, "mill.in", some(3000, 3500))
-    hocket(url, "pipeline", "run", "mill", "--once", *QUICK, cwd=tmp_path)
+    hocket(url, "pipeline", "run", "mill", "--once", cwd=tmp_path)
     assert by_key(read_all(client, "mill.out")) == by_key(some(0, 3500))
 
 

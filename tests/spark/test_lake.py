@@ -18,7 +18,7 @@ import pyarrow.dataset as ds  # noqa: E402
 from hocket.errors import CorruptData, OutOfRange  # noqa: E402
 from hocket.spark import lake as lakes, lake_files, lake_sink  # noqa: E402
 from hocket.spark.columns import arrow_schema  # noqa: E402
-from hocket.spark.lake import Lake, LakeConflict, Range, path_of  # noqa: E402
+from hocket.spark.lake import Lake, LakeConflict, LakeFull, Range, path_of  # noqa: E402
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 DAY = lake_sink.DAY_US
@@ -185,7 +185,7 @@ def test_a_full_disk_leaves_nothing_half_done(lake: Lake, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(LakeFull, match=r"the lake .* cannot be written: No space left"):
             archive(lake, records(10, 20))
     assert list(lake.staged.iterdir()) == []
     archive(lake, records(10, 20))

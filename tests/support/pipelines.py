@@ -14,22 +14,25 @@ from typing import Any
 
 from hocket import Client
 from tests.support.cli import HOCKET, environment
+from tests.support.java import java_options
 
 RUN_SECONDS = 400.0  # for Spark's start and an update, on a machine that is very busy
 LOOK_SECONDS = 0.2
 COMMAND = [word for word in HOCKET if word not in ("-W", "error")]  # pyspark warns of its own
 
-# Short runs: a compiler that is quick to begin counts for more than fast code.
-QUICK = (
-    "--conf",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+QUICK = ("--conf", f"spark.driver.extraJavaOptions={java_options()}")
+STARTS_SPARK = ("check", "run", "submit")
+
+
+def quickly(*args: str) -> list[str]:
+    """The command's arguments, for a JVM of a short life if it starts one."""
+    return [*args, *QUICK] if args[0] == "pipeline" and args[1] in STARTS_SPARK else [*args]
 
 
 def hocket(url: str, *args: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
     done = subprocess.run(
-        [*COMMAND, *args],
+        [*COMMAND, *quickly(*args)],
         cwd=cwd,
         env=environment(HOCKET_SERVER=url),
         stdin=subprocess.DEVNULL,
@@ -51,7 +54,7 @@ class Started:
         self._cwd = cwd
         with self.output.open("a") as output:
             self.process = subprocess.Popen(
-                [*COMMAND, "pipeline", *args],
+                [*COMMAND, *quickly("pipeline", *args)],
                 cwd=cwd,
                 env=environment(HOCKET_SERVER=url, PYTHONUNBUFFERED="1"),
                 stdin=subprocess.DEVNULL,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 _TABLES = re.compile(r"table|view", re.IGNORECASE)
 FAILURE = ("failed", "FAILED")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class Engine:
@@ -80,6 +81,8 @@ class Engine:
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
         chosen = {**self._settings(), **self._config}
+        if JAVA_OPTIONS in self._config:  # those of the user beside our own
+            chosen[JAVA_OPTIONS] = f"{self._settings()[JAVA_OPTIONS]} {self._config[JAVA_OPTIONS]}"
         os.environ.setdefault("SPARK_CONNECT_AUTHENTICATE_TOKEN", os.urandom(16).hex())
         try:
             ConnectSession._start_connect_server(self.master, chosen)
@@ -111,9 +114,7 @@ class Engine:
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
                 f"jdbc:derby:;databaseName={state / 'catalogue'};create=true"
             ),
-            "spark.driver.extraJavaOptions": (
-                f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"
-            ),
+            JAVA_OPTIONS: (f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"),
         }
 
     def _has_tables(self) -> bool:

@@ -6,19 +6,26 @@ one line that begins with the file and the line, as compilers write it.
 
 from __future__ import annotations
 
+import builtins
 import re
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hocket import errors
 from hocket.errors import HocketError
 
 WORDS_MAX = 400  # of an error of Spark's; the rest is in the log
 
 _POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
-_OUR_ERROR = re.compile(r"^(?:hocket\.[a-z_.]+\.)?([A-Z]\w+): (.+)$")
+_OUR_ERROR = re.compile(r"^(hocket\.[a-z_.]+\.)?([A-Z]\w+): (.+)$")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+)", re.DOTALL)
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
+_DETAILS = re.compile(
+    r"^(=== Streaming Query|Identifier:|Current |Thread State:|\s+at |\s*\.\.\. \d+ more).*\n?",
+    re.MULTILINE,
+)
+_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+Exception: (.+)$", re.MULTILINE)
 _FLOW = re.compile(r"[Ff]low '?`?([\w.`]+?)`?'?[ :]")
 
 
@@ -95,14 +102,21 @@ def fault(error: BaseException, places: Places, place: Place | None = None) -> P
 
 def plain(words: str) -> str:
     """Spark's words without what only Spark's developers read; one line."""
+    words = _DETAILS.sub("", words)
     for line in reversed(words.splitlines()):
         ours = _OUR_ERROR.match(line.strip())
-        if ours and ours[1] not in ("Exception", "Caused"):
-            return _shortened(ours[2] if ours[1] != "PythonException" else line)
+        if ours and (ours[1] or _is_python_s(ours[2])):
+            return _shortened(ours[3])
     conditions = list(_CONDITION.finditer(words.split("== SQL", maxsplit=1)[0]))
     found = conditions[-1] if conditions else None
-    text = f"{found[2]} ({found[1]})" if found else words
+    causes = _CAUSE.findall(words)
+    text = f"{found[2]} ({found[1]})" if found else causes[-1] if causes else words
     return _shortened(_STATE.sub("", text.split("JVM stacktrace")[0]))
+
+
+def _is_python_s(name: str) -> bool:
+    """Whether it is an error that Python raised: ours, a builtin one, or one of a library."""
+    return name in errors.__dict__ or name.endswith("Error") or hasattr(builtins, name)
 
 
 def _shortened(text: str) -> str:

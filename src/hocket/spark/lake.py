@@ -18,6 +18,7 @@ merged may they see some twice: our own reader never does.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -36,6 +37,10 @@ _NAME = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-(?P<end>
 
 class LakeConflict(HocketError):
     """What should go into the lake is not what is there already, or leaves a gap."""
+
+
+class LakeFull(HocketError):
+    """The lake's disk is full; nothing is half done."""
 
 
 def path_of(text: str, option: str = "archive") -> Path:
@@ -144,6 +149,19 @@ class Lake:
             raise OutOfRange(
                 f"there is no lake in {self.root}; the pipeline `archive` makes one"
             ) from None
+
+    @contextmanager
+    def room(self) -> Iterator[None]:
+        """A full disk is said with the lake's name. Raises LakeFull."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise LakeFull(
+                f"the lake {self.root} cannot be written: {os.strerror(error.errno)}. Nothing is "
+                "half done; make room, and run it again"
+            ) from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:

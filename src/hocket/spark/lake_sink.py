@@ -91,13 +91,14 @@ class LakeBatchSink(DataSourceArrowWriter):
 
 def stage(lake: Lake, batches: Iterator[pyarrow.RecordBatch]) -> StagedParts:
     """Write what comes into staged files; what was written is removed again if that fails."""
-    lake.make()
     staging = _Staging(lake.staged)
     try:
-        for batch in batches:
-            for piece in _by_partition(batch):
-                staging.add(piece)
-        return StagedParts(staging.close())
+        with lake.room():
+            lake.make()
+            for batch in batches:
+                for piece in _by_partition(batch):
+                    staging.add(piece)
+            return StagedParts(staging.close())
     except BaseException:
         staging.remove()
         raise
@@ -230,7 +231,7 @@ def _cut_where_different(
 def put_in(lake: Lake, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Make the staged parts part of the lake, those of them that are not there yet."""
     parts = sorted(_parts(messages), key=lambda part: part.range)
-    with lake.locked():
+    with lake.room(), lake.locked():
         state = lake.state()
         moves: list[tuple[Path, Path]] = []
         for part in parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -236,7 +237,8 @@ def _go(
         engine: Engine | None = None
         try:
             if not as_json:
-                view.line(f"{project.name}: starting Spark at {master} (its log: {project.log})")
+                log = os.path.relpath(project.log)
+                view.line(f"{project.name}: starting Spark at {master} (its log: {log})")
             with Engine(project, master=master, config={**shipping, **_config(config)}) as engine:
                 running = Running(
                     engine, client, view, server.timeout,
