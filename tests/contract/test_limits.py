@@ -160,9 +160,10 @@ def test_writable_comes_again_for_the_next_refusal(full_event):
         assert history.writables == round_number - 1  # nothing was taken yet
         while theirs.receive() is not None:
             pass
-        until(lambda rounds=round_number: history.writables == rounds)
-    full_event.settle()
-    assert history.writables == 19
+        # The sender hears of each take by itself, perhaps from another process: it may be told that
+        # there is room before it knows of the last one, and then be refused once more for it.
+        full_event.settle()
+        assert history.writables == round_number
 
 
 def test_a_refusal_is_answered_even_if_a_later_send_gets_through(full_event):

@@ -55,7 +55,7 @@ def test_an_abort_ends_with_the_answer():
 
 def test_who_is_told_of_an_abort_says_what_it_took_and_ends():
     core = Ending()
-    assert core.step(HeardAbort(4, "theirs")) == [Seize(), End("theirs", 4)]
+    assert core.step(HeardAbort(4, "theirs")) == [Seize("theirs"), End("theirs", 4)]
 
 
 def test_two_aborts_that_cross_answer_each_other():

@@ -128,11 +128,12 @@ class TlsTransport:
         self._tls: ssl.SSLSocket | None = None  # made when the other end has sent a byte
         self._context = context
         self.wants_write = False
+        self._has_ended = False  # `end_sending` was called
         self.user = ""
 
     @property
     def unread(self) -> int:
-        return 0 if self._tls is None else self._tls.pending()
+        return 0 if self._tls is None or self._has_ended else self._tls.pending()
 
     @property
     def certificate(self) -> Certificate:
@@ -173,6 +174,8 @@ class TlsTransport:
 
     def recv_into(self, buffer: memoryview) -> int:
         self.wants_write = False
+        if self._has_ended:  # it means nothing: it need not be deciphered, and cannot fail
+            return socket.socket.recv_into(self._tls or self._plain, buffer)
         try:
             return (self._tls or self._plain).recv_into(buffer)
         except ssl.SSLWantReadError:
@@ -183,6 +186,8 @@ class TlsTransport:
 
     def recv(self, most: int) -> bytes:
         self.wants_write = False
+        if self._has_ended:
+            return socket.socket.recv(self._tls or self._plain, most)
         try:
             return (self._tls or self._plain).recv(most)
         except ssl.SSLWantReadError:
@@ -210,10 +215,12 @@ class TlsTransport:
 
     def end_sending(self) -> None:
         self._say_end()
-        (self._tls or self._plain).shutdown(socket.SHUT_WR)  # TLS has ended before
+        self._has_ended = True
+        socket.socket.shutdown(self._tls or self._plain, socket.SHUT_WR)
 
     def close(self) -> None:
-        self._say_end()
+        if not self._has_ended:
+            self._say_end()
         (self._tls or self._plain).close()
 
     def forked(self) -> None:

@@ -14,6 +14,11 @@ comes, which is told of the first.
 A thread that waits for a message reads itself. Two threads of one Python process cannot run at the
 same time, and to hand a message from one to the other costs more than the message's whole way over
 the loopback. The connection stays with such threads until none has read for `LEAD_US`.
+
+Nothing that the other side has said is lost by how a connection ends. A side that has said all
+*lingers*: it sends the end of its bytes and throws away what still comes until the other side has
+ended too, because a socket that is closed with unread bytes takes back what it has sent. And a side
+that cannot write any more first hears what has come.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport
 from hocket.adapters.waker import new_waker
 from hocket.errors import ProtocolError
+from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +50,13 @@ log = logging.getLogger("hocket")
 CORK_SECONDS = 20e-6
 CORKED_MESSAGES_MAX = 64  # so many leave together, at the latest
 LEAD_US = 10_000
+LINGER_US = 2_000_000  # how long a side that has said all waits for the other to end
 HUNG_UP = "the other process has hung up"
 READ_BYTES = 256 << 10
 COPIED_BELOW_BYTES = 32 << 10
 READS_PER_TURN = 16
+READS_AT_THE_END_MAX = 1024  # turns of reading what came before a connection broke
+_NOWHERE = memoryview(bytearray(16 << 10))  # bytes that are thrown away are received here
 GATHERED_BELOW_BYTES = 4 << 10  # to copy so few bytes costs less than one more part of a write
 
 
@@ -157,6 +166,8 @@ class Connection:
         "_failed",
         "_filled",
         "_led",
+        "_lingering",
+        "_lingers",
         "_loop_reads",
         "_no_more_leaders",
         "_poll",
@@ -198,6 +209,8 @@ class Connection:
         self._events = 0
         self._closed = False
         self._draining = False  # to be closed when all is sent
+        self._lingers = False  # all is sent, and the other side has not ended yet
+        self._lingering: Timer | None = None  # until it has waited for long enough
         self._failed = ""
 
     # --- for any thread --------------------------------------------------------------------------
@@ -220,7 +233,7 @@ class Connection:
             if not self._writing.acquire(blocking=False):
                 return
             try:
-                more = not self._closed and self._write()
+                more = not (self._closed or self._lingers or self._failed) and self._write()
             finally:
                 self._writing.release()
             if not more:
@@ -349,13 +362,42 @@ class Connection:
         self._close_if_sent()
 
     def _close_if_sent(self) -> None:
-        if self._draining and not self._rest:
+        if not self._draining or self._closed or self._lingers:
+            return
+        self.read_alone()
+        waits = self.carrier.waits
+        try:
+            with self._writing:  # nobody else writes, so what waits now nobody else would write
+                while not (self._rest or self._failed) and waits():
+                    self._write()
+                if self._rest or self._failed:
+                    return  # the loop comes back to it
+                self._lingers = True
+                self._transport.end_sending()
+        except OSError:  # the other side is gone
+            self.close()
+            return
+        self._lingering = self.loop.after(LINGER_US, self.close)
+        self._throw_away()
+
+    def _throw_away(self) -> None:
+        """What comes after all was said: until the other side has ended, too."""
+        try:
+            for _ in range(READS_PER_TURN):
+                if not self._transport.recv_into(_NOWHERE):
+                    self.close()
+                    return
+        except BlockingIOError:
+            return
+        except OSError:
             self.close()
 
     def close(self) -> None:
         if self._closed:
             return
         self.read_alone()
+        if self._lingering is not None:
+            self._lingering.cancel()
         with self._writing, self._watching:
             self._closed = True
             if self._events:
@@ -369,6 +411,14 @@ class Connection:
         self._transport.forked()
 
     def _fail(self) -> None:
+        """Nothing can be written any more: hear what the other side has said before that."""
+        if not (self._closed or self._lingers):
+            self.read_alone()
+            for _ in range(READS_AT_THE_END_MAX):
+                before = self.bytes_received
+                self._read()
+                if self._closed or self._lingers or self.bytes_received == before:
+                    break
         self.fail(self._failed)
 
     def fail(self, why: str) -> None:
@@ -401,6 +451,9 @@ class Connection:
             self._close_if_sent()
 
     def _read(self) -> None:
+        if self._lingers:
+            self._throw_away()
+            return
         if not self._reading.acquire(blocking=False):
             return  # a leader does
         self._loop_reads = True
@@ -436,7 +489,7 @@ class Connection:
                     carrier.feed(bytes(part) if count < COPIED_BELOW_BYTES else part)
                     if not self._filled and self._transport.short_is_all:
                         return ""
-                if self._closed:
+                if self._closed or self._lingers:
                     return ""
             if self._transport.unread and self.loop.is_own_thread():  # no readiness announces it
                 self.loop.post(self._read_on)

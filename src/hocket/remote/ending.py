@@ -93,6 +93,8 @@ class SendAbort:
 class Seize:
     """Let this side's user take no more, and send ABORTED with the count, behind all data."""
 
+    why: str
+
 
 @dataclass(slots=True)
 class CloseInbound:
@@ -162,7 +164,7 @@ class Ending:
             case HeardAbort():
                 if self._aborting:  # both at once: theirs is the answer to ours
                     return self._end(self._why, event.taken)
-                return [Seize(), *self._end(event.why, event.taken)]
+                return [Seize(event.why), *self._end(event.why, event.taken)]
             case HeardAborted():
                 if not self._aborting:
                     raise ProtocolError("ABORTED came, and nothing was aborted")

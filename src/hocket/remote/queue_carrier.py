@@ -16,6 +16,7 @@ it is sent when a share of the limit is owed, or a moment after a message was ta
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ class QueueCarrier:
         "_is_seizing",
         "_large",
         "_large_view",
+        "_later",
         "_piggyback",
         "_queue",
         "_received",
@@ -100,6 +102,7 @@ class QueueCarrier:
         self._seized: int | None = None  # how many were taken when the lane was seized
         self._is_seizing = False  # from here on an empty lane does not mean that all was taken
         self._unread: list[Message] = []
+        self._later: deque[tuple[int, bytes]] = deque()  # frames that a leader read, for the loop
         self._aborting_timer: object = None
 
     # --- for the users of the queue, on any thread ------------------------------------------------
@@ -326,8 +329,14 @@ class QueueCarrier:
         if kind == TAKEN:
             self._taken_through(peer_frames.read_count(body))
         elif not self.connection.loop.is_own_thread():  # a leader has read it
-            self.connection.loop.post(lambda: self._heard_later(kind, body))
-        elif kind == Kind.CLOSE:
+            self._later.append((kind, body))
+            self.connection.loop.post(self._hear_later)
+        else:
+            self._hear_first()
+            self._heard_end(kind, body)
+
+    def _heard_end(self, kind: int, body: bytes) -> None:
+        if kind == Kind.CLOSE:
             self._step(ending.HeardClose())
         elif kind == Kind.DRAINED:
             self._step(ending.HeardDrained())
@@ -340,9 +349,14 @@ class QueueCarrier:
             self._taken_through(count)
             self._step(ending.HeardAborted(count))
 
-    def _heard_later(self, kind: int, body: bytes) -> None:
+    def _hear_first(self) -> None:
+        """What a leader has read, and the loop did not come to yet, came first."""
+        while self._later:
+            self._heard_end(*self._later.popleft())
+
+    def _hear_later(self) -> None:
         try:
-            self._heard(kind, body)
+            self._hear_first()
         except ProtocolError as error:
             self.connection.fail(f"the other process speaks nonsense: {error}")
 
@@ -383,6 +397,8 @@ class QueueCarrier:
         self.outbound.room.wake_all()
 
     def lost(self, why: str) -> None:
+        with suppress(ProtocolError):
+            self._hear_first()
         self._step(ending.Lost(why))
 
     def _step(self, event: ending.Event) -> None:
@@ -391,10 +407,8 @@ class QueueCarrier:
                 case ending.SendClose():
                     self._send(peer_frames.bare(Kind.CLOSE))
                 case ending.SendDrained():
-                    self._send(
-                        peer_frames.taken(self._received - len(self.inbound.messages))
-                        + peer_frames.bare(Kind.DRAINED)
-                    )
+                    self._reported = self._received
+                    self._send(peer_frames.taken(self._reported) + peer_frames.bare(Kind.DRAINED))
                 case ending.SendAbort():
                     self._send_rest()
                     self._send(peer_frames.abort(effect.taken, effect.why))
@@ -402,6 +416,7 @@ class QueueCarrier:
                         int(ABORT_SECONDS * 1e6), self._abort_unanswered
                     )
                 case ending.Seize():
+                    self._queue.ends(effect.why)  # first: no reader takes it for a close
                     self._seize()
                     self._send_rest()
                     assert self._seized is not None

@@ -1,8 +1,12 @@
 """Two connections whose bytes the node passes on to each other, without looking at them.
 
 What one end sends is read only while little of what came before waits for the other end. So a slow
-end holds the quick one back, and a pipe takes little memory. When an end has sent its last byte and
-that has been passed on, the pipe ends: its users close only when both have said all they had to.
+end holds the quick one back, and a pipe takes little memory.
+
+Its users close only when both have said all they had to. So when one end has sent its last byte and
+that has been passed on, the other end is told so, and what that one still sends means nothing. It
+is read all the same, until that end closes, too: a socket that is closed with unread bytes takes
+back what it has sent. An end that takes nothing any more may have sent something before.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ class Half:
         self.unsent_bytes = sum(map(len, unsent))
         self.events = 0
         self.ended = False  # it sends nothing more
+        self.deaf = False  # it takes nothing more: it is gone, or was told that nothing comes
 
 
 class Pipe:
@@ -86,8 +91,9 @@ class Pipe:
                 if not data:
                     half.ended = True
                     break
-                to.unsent.append(memoryview(data))
-                to.unsent_bytes += len(data)
+                if not (to.deaf or to.ended):
+                    to.unsent.append(memoryview(data))
+                    to.unsent_bytes += len(data)
                 if half.transport.short_is_all and len(data) < READ_BYTES:
                     break
         except BlockingIOError:
@@ -98,21 +104,25 @@ class Pipe:
         self._write(to)
 
     def _write(self, half: Half) -> None:
-        if self._closed:
+        if half.deaf:
             return
         try:
             half.unsent_bytes -= write(half.transport, half.unsent)
+            if self._other(half).ended and not half.unsent:
+                half.deaf = True
+                half.transport.end_sending()
         except OSError as error:
             log.info("a pipe ends: %s", reason_of(error))
-            self.close()
+            half.deaf = True
+            half.unsent.clear()
+            half.unsent_bytes = 0
 
     def _watch(self) -> None:
         if self._closed:
             return
-        for half in self._halves:
-            if self._other(half).ended and not half.unsent:
-                self.close()
-                return
+        if all(half.ended and half.deaf for half in self._halves):
+            self.close()
+            return
         for half in self._halves:
             room = self._other(half).unsent_bytes < WAITING_BYTES_MAX
             wanted = WRITE if half.unsent else 0
