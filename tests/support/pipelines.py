@@ -14,16 +14,13 @@ from typing import Any
 
 from hocket import Client
 from tests.support.cli import HOCKET, environment
+from tests.support.java import java_options
 
 RUN_SECONDS = 400.0  # for Spark's start and an update, on a machine that is very busy
 LOOK_SECONDS = 0.2
 COMMAND = [word for word in HOCKET if word not in ("-W", "error")]  # pyspark warns of its own
 
-# Short runs: a compiler that is quick to begin counts for more than fast code.
-QUICK = (
-    "--conf",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-)
+QUICK = ("--conf", f"spark.driver.extraJavaOptions={java_options()}")
 
 
 def hocket(url: str, *args: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
