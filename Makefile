@@ -96,8 +96,8 @@ test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (
 test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients; a minute on two processors
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(QUICK:%=test-%)
 
-test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and a node of three killed
-	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py $(PYTEST_ARGS)
+test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and each node of three killed
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py tests/spark/test_spread.py $(PYTEST_ARGS)
 
 test-pipelines: $(VENV)/dev.stamp  ## pipelines killed and run again, each built-in one, a million records, a cluster of Spark's; half an hour
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/pipelines $(PYTEST_ARGS)
@@ -129,7 +129,7 @@ test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, st
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500
-	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py $(PYTEST_ARGS)
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py tests/sim/test_run.py $(PYTEST_ARGS)
 
 raft-cases: $(VENV)/dev.stamp  ## reference cases for Raft replayed on our core: make raft-cases CASES=DIR; a minute
 	@$(BIN)/python -m tests.support.core.raft_cases $(CASES)
