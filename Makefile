@@ -21,8 +21,8 @@ demo: $(VENV)/demo.stamp  ## the levels at work, in less than two minutes; draws
 # stress, models that reach nothing new, and cores with planted bugs run unmeasured.
 COVERED := core local contract
 SPARK   := spark-session spark-jobs spark-parts spark-pipelines
-OTHERS  := broker-contract clients clusters commands models node simulator storage stress rest
-SUITES  := spark-session spark-jobs simulator clusters broker-contract spark-pipelines commands node core clients models stress rest local spark-parts contract storage
+OTHERS  := broker-contract clients clusters commands models node remote simulator storage stress rest
+SUITES  := spark-session spark-jobs clusters simulator broker-contract spark-pipelines remote commands node core clients models stress rest local spark-parts contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 SESSIONS   := $(shell grep -lE 'spark(: SparkSession)?, ' tests/spark/test_*.py)# who asks for the session
@@ -35,7 +35,7 @@ tests_of_broker-contract := tests/broker_contract
 tests_of_clients         := tests/client tests/values tests/wire tests/log
 tests_of_clusters        := tests/cluster# of real processes a slice: see test-cluster
 tests_of_commands        := tests/cli tests/e2e tests/rpc
-tests_of_contract        := tests/contract tests/remote# over sockets a slice: see test-long
+tests_of_contract        := tests/contract# of the worlds a slice: see test-long
 tests_of_core            := tests/core $(MODELS:%=--ignore=%) --deselect=$(PLANTED)
 tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
 tests_of_models          := $(MODELS) $(PLANTED)
@@ -47,6 +47,7 @@ tests_of_spark-session   := $(SESSIONS)# one session serves them all
 tests_of_simulator       := tests/sim# of the seeds and planted bugs a slice: see test-sim
 tests_of_storage         := tests/damage# of the damaged stores a slice: see test-damage
 tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
+tests_of_remote          := tests/remote# over sockets a slice: see test-long
 tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
 
 # The inner loop: what needs no other process, no network and no disk. Every core against its traces
@@ -95,8 +96,8 @@ test-spark: $(SPARK:%=test-%)  ## the data source and the sink in a real Spark (
 test-quick: $(VENV)/dev.stamp  ## the inner loop: cores, channels and queues, wire, clients; a minute on two processors
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target $(QUICK:%=test-%)
 
-test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and a node of three killed
-	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py $(PYTEST_ARGS)
+test-spark-long: $(VENV)/dev.stamp  ## a declarative pipeline run twice, secrets looked for wherever Spark shows options, and each node of three killed
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/spark/test_pipelines.py tests/spark/test_secrets.py tests/spark/test_exactly_once.py tests/spark/test_spread.py $(PYTEST_ARGS)
 
 test-pipelines: $(VENV)/dev.stamp  ## pipelines killed and run again, each built-in one, a million records, a cluster of Spark's; half an hour
 	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/pipelines $(PYTEST_ARGS)
@@ -109,7 +110,7 @@ test-long: $(VENV)/dev.stamp  ## the stress suites and simulated lives at full l
 	@HOCKET_STRESS=long $(BIN)/python -m pytest -m stress
 	@for round in $$(seq 1 20); do \
 	  echo "==> queue contract, round $$round of 20"; \
-	  $(BIN)/python -m pytest -q tests/contract || exit 1; \
+	  HOCKET_STRESS=long $(BIN)/python -m pytest -q tests/contract || exit 1; \
 	done
 
 test-kill: $(VENV)/dev.stamp  ## kill -9 of the broker under load, 50 rounds
@@ -128,7 +129,7 @@ test-cluster: $(VENV)/dev.stamp  ## ten broker processes in one ring, killed, st
 
 test-sim: $(VENV)/dev.stamp  ## 500 seeds of a simulated cluster, and every planted bug found; a quarter of an hour
 	@$(BIN)/hocket sim --seeds 500
-	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py $(PYTEST_ARGS)
+	@HOCKET_STRESS=long $(BIN)/python -m pytest tests/sim/test_mutants.py tests/sim/test_run.py $(PYTEST_ARGS)
 
 raft-cases: $(VENV)/dev.stamp  ## reference cases for Raft replayed on our core: make raft-cases CASES=DIR; a minute
 	@$(BIN)/python -m tests.support.core.raft_cases $(CASES)

@@ -14,7 +14,7 @@ from tests.support.threads import LONG
 
 # The same examples in every run, so that what is covered does not depend on chance either.
 settings.register_profile(
-    "hocket", deadline=None, print_blob=True, derandomize=True, max_examples=50
+    "hocket", deadline=None, print_blob=True, derandomize=True, max_examples=30
 )
 settings.register_profile("hocket-long", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("hocket-long" if LONG else "hocket")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import HOCKET, Hocket, environment
+from tests.support.processes.forked import popen
 from tests.support.threads import PATIENCE, until
 
 
@@ -26,7 +27,7 @@ class Terminal:
         self.shown = ""
 
     def start(self, *args: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return popen(
             [*HOCKET, *args],
             stdin=self._theirs,
             stdout=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ from hocket.errors import HocketError, NotAllowed
 from tests.cluster.test_access import COPIED, NAMES, Handle, Place, World, revoke, tell, world_in
 from tests.support.cluster.networks import Room, has_namespaces, room_of
 from tests.support.cluster.processes import wait_for
+from tests.support.threads import LONG
 
 SECONDS = 60.0
 REPLICAS = "three replicas"
@@ -79,6 +80,7 @@ def handles_at(world: World, name: str, token: str, topic: str) -> Iterator[list
             client.close(1)
 
 
+@pytest.mark.skipif(not LONG, reason="twelve seconds cut off: make test-cluster")
 @pytest.mark.timeout(200)
 def test_a_node_that_hears_no_root_permits_what_it_knew(tmp_path: Path):
     if not has_namespaces():

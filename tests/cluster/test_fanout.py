@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tests.support.cluster.crowd import Crowd, Publishing
 from tests.support.cluster.history import check
 from tests.support.cluster.processes import Cluster, Process, cluster_in, wait_for
 from tests.support.cluster.sockets import bytes_sent
+from tests.support.processes import forked
 from tests.support.threads import LONG
 
 SECONDS = 30.0
@@ -179,7 +179,9 @@ def test_the_crowd_goes_and_the_rest_come_back_to_the_leader(tmp_path: Path) -> 
 
 def shown(process: Process) -> list[dict[str, Any]]:
     command = [*HOCKET, "ring", "--topic", "t", "--json", "--server", process.url]
-    found: list[dict[str, Any]] = json.loads(subprocess.check_output(command, env=environment()))
+    done = forked.run(command, timeout=SECONDS, env=environment())
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import hocket
 from tests.support.processes.server import ServerProcess
+from tests.support.threads import LONG
 
 
 def test_a_listing_just_beyond_what_one_frame_takes(tmp_path):
@@ -22,6 +25,8 @@ def test_a_listing_just_beyond_what_one_frame_takes(tmp_path):
             assert client.topics() == names
 
 
+@pytest.mark.stress
+@pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long; tests/node has as many by default")
 def test_a_transaction_of_ten_thousand_participants(tmp_path):
     """As many as may be: of 40 tasks that have each written to 250 partitions of a long name."""
     topic = "t" * 250

@@ -15,7 +15,7 @@ from tests.support.threads import LONG
 STEPS = 120
 SEEDS_FOR_A_MUTANT = 200  # are enough to find each of them
 PARTS = 8
-SEEDS_EACH = 1500 if LONG else SEEDS_FOR_A_MUTANT // PARTS
+SEEDS_EACH = 1500 if LONG else 8
 # Seeds that have found a mistake, for those that are found late: they are tried first.
 FOUND_WITH = {
     "forget_deletions": 109, "free_the_wal_before_the_checkpoint_is_published": 19,

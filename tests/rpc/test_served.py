@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 import hocket
 from tests.support.cli import HOCKET, Serving, environment, serving
+from tests.support.processes import forked
 from tests.support.rpc.world import Address, Sink, of, run, session
 from tests.support.threads import PATIENCE, until_async
 
@@ -26,9 +26,9 @@ def rpc_address(broker: Serving) -> Address:
 
 def refused(*args: str) -> str:
     """What `serve` says when it does not start."""
-    done = subprocess.run(
+    done = forked.run(
         [*HOCKET, "serve", "--listen", "127.0.0.1:0", *args],
-        capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment(),
+        text=True, timeout=PATIENCE, env=environment(),
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     return done.stderr

@@ -16,6 +16,7 @@ from hocket.sim.regressions import REGRESSIONS
 from hocket.sim.report import Report
 from hocket.sim.run import NOTHING_RAISES, run
 from hocket.sim.swarm import options_of
+from tests.support.threads import LONG
 
 SAME = (8, 9)  # seeds that are compared between processes
 
@@ -72,7 +73,8 @@ def test_a_report_can_be_sent_as_json():
     assert isinstance(report, Report)
 
 
-@pytest.mark.parametrize("name", REGRESSIONS)
+# By default every third; all of them with HOCKET_STRESS=long (make test-sim).
+@pytest.mark.parametrize("name", list(REGRESSIONS)[:: 1 if LONG else 3])
 def test_what_once_failed_does_not_fail_again(name: str):
     seed, options = REGRESSIONS[name]
     report = run(seed, options=options)

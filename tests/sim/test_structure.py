@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ VALUES = (
 )
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
 

@@ -55,6 +55,7 @@ def spark() -> Iterator[SparkSession]:
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": java_options(),
             "spark.default.parallelism": "2",
+            "spark.python.daemon.module": "tests.support.spark_daemon",
         },
     )
     yield found

@@ -19,11 +19,11 @@ def end_of(client, topic: str, partition: int = 0) -> int:
 def test_order_holds_within_each_partition_over_many_batches(world, client):
     topic = world.topic(3)
     with client.producer(topic, batch_bytes=500, linger=0) as producer:
-        for number in range(1500):
+        for number in range(600):
             producer.send(b"%d" % number, key=b"%d" % (number % 9))
     last = {}
     with client.subscribe(topic) as messages:
-        for message in take(messages, 1500):
+        for message in take(messages, 600):
             assert partition_of(message.key, 3) == message.partition
             assert last.get(message.key, -1) < int(message.value)
             last[message.key] = int(message.value)

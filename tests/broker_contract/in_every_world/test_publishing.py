@@ -11,7 +11,7 @@ from hocket.model import MESSAGE_BYTES_MAX, partition_of
 from tests.support.brokers.every_world import take, values
 from tests.support.threads import noise
 
-MANY = 2000
+MANY = 600
 
 
 def test_positions_are_counted_from_zero_in_each_partition(world, client):

@@ -26,8 +26,7 @@ def filled(client, *topics: str, count: int = 5) -> None:
     for topic in topics:
         client.create_topic(topic, exist_ok=True)
         with client.producer(topic) as producer:
-            for number in range(count):
-                producer.send(b"%d" % number)
+            producer.send_many([b"%d" % number for number in range(count)])
 
 
 def found(messages) -> dict[str, list[int]]:

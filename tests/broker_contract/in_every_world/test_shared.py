@@ -95,14 +95,14 @@ def test_acknowledging_twice_is_once(world, client):
 
 
 def test_many_messages_in_any_order(world, client):
-    topic = filled(world, 3000, partitions=3)
+    topic = filled(world, 900, partitions=3)
     with shared(client, topic) as workers:
-        messages = take(workers, 3000)
+        messages = take(workers, 900)
         for message in messages[1::2] + messages[::2][::-1]:
             message.ack()
         workers.commit()
     assert client.lag(topic, "workers") == 0
-    assert sorted(numbers(messages)) == list(range(3000))
+    assert sorted(numbers(messages)) == list(range(900))
 
 
 def test_a_batch_is_settled_whole(world, client):

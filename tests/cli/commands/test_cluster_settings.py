@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from tests.support.cli import HOCKET, Hocket, fails, serving
+from tests.support.processes import forked
 from tests.support.threads import PATIENCE
 
 
 def refused(data: Path, *options: str) -> str:
     """What a broker says that does not start."""
-    ended = subprocess.run(
+    ended = forked.run(
         [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--data", str(data), *options],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
+        text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert (ended.returncode, ended.stdout) == (2, ""), ended
     return ended.stderr

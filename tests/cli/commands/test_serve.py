@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,18 +24,13 @@ from hocket.errors import NoConnection, OutOfRange
 from hocket.log.directory import COPY, IDENTITY, write_checked
 from hocket.node.broker import Broker, bind
 from tests.support.cli import HOCKET, Hocket, Outcome, environment, fails, serving
+from tests.support.processes import forked
 from tests.support.threads import PATIENCE
 
 
 def serve(*args: str) -> Outcome:
     """One that is expected not to come up."""
-    done = subprocess.run(
-        [*HOCKET, "serve", *args],
-        capture_output=True,
-        timeout=PATIENCE,
-        env=environment(),
-        check=False,
-    )
+    done = forked.run([*HOCKET, "serve", *args], timeout=PATIENCE, env=environment())
     return Outcome(done.returncode, done.stdout, done.stderr.decode())
 
 
@@ -138,10 +132,9 @@ def test_a_ready_line_that_nobody_can_read_is_an_error(tmp_path: Path):
     os.close(reader)
     with open("/dev/full", "wb") as full:
         for stdout, why in ((writer, "Broken pipe"), (full.fileno(), "No space left")):
-            done = subprocess.run(
+            done = forked.run(
                 [*HOCKET, "serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")],
-                stdout=stdout, stderr=subprocess.PIPE, timeout=PATIENCE, env=environment(),
-                check=False,
+                stdout=stdout, timeout=PATIENCE, env=environment(),
             )  # fmt: skip
             said = done.stderr.decode().splitlines()[-1]
             assert (done.returncode, "ready" in said, why in said) == (1, True, True), said

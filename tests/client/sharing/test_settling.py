@@ -33,7 +33,7 @@ saying = st.tuples(
 happening = st.tuples(st.sampled_from(["wait", "answer"]))
 
 
-@settings(max_examples=500 if LONG else 100, deadline=None)
+@settings(max_examples=500 if LONG else 40, deadline=None)
 @given(st.lists(st.one_of(saying, saying, saying, happening), max_size=40))
 def test_what_is_said_is_told_exactly(steps):
     one = Sharing(prefetch=4 * COUNT)

@@ -520,7 +520,7 @@ class AccessAgainstNaive(RuleBasedStateMachine):
 
 TestAccessAgainstNaive = AccessAgainstNaive.TestCase
 TestAccessAgainstNaive.settings = settings(
-    max_examples=2_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 40, stateful_step_count=30, report_multiple_bugs=False
 )
 
 

@@ -355,7 +355,7 @@ class CatalogueAgainstDictionary(RuleBasedStateMachine):
 
 TestCatalogueAgainstDictionary = CatalogueAgainstDictionary.TestCase
 TestCatalogueAgainstDictionary.settings = settings(
-    max_examples=1_000 if LONG else 80, stateful_step_count=30, report_multiple_bugs=False
+    max_examples=1_000 if LONG else 40, stateful_step_count=30, report_multiple_bugs=False
 )
 
 

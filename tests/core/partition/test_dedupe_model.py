@@ -169,5 +169,5 @@ class DedupeAgainstLog(RuleBasedStateMachine):
 
 TestDedupeAgainstLog = DedupeAgainstLog.TestCase
 TestDedupeAgainstLog.settings = settings(
-    max_examples=2_000 if LONG else 150, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 50, stateful_step_count=40, report_multiple_bugs=False
 )

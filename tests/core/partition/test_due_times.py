@@ -28,7 +28,7 @@ def small_chunks(monkeypatch):
     monkeypatch.setattr(due_times, "SPARE_CHUNKS", 3)
 
 
-@settings(max_examples=2_000 if LONG else 150)
+@settings(max_examples=2_000 if LONG else 50)
 @given(steps)
 def test_what_is_due_comes_out_in_order_of_time_and_then_of_publication(history):
     with pytest.MonkeyPatch.context() as patch:

@@ -173,5 +173,5 @@ class SubscriptionAgainstStory(RuleBasedStateMachine):
 
 TestSubscriptionAgainstStory = SubscriptionAgainstStory.TestCase
 TestSubscriptionAgainstStory.settings = settings(
-    max_examples=2_000 if LONG else 150, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 50, stateful_step_count=40, report_multiple_bugs=False
 )

@@ -200,7 +200,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=1_000 if LONG else 80)
+@settings(max_examples=1_000 if LONG else 40)
 @given(moves, st.data())
 def test_whoever_applies_the_log_has_the_same_state_and_nothing_is_lost_or_doubled(history, data):
     log = Log()

@@ -138,7 +138,7 @@ def all_of(state: ShareState) -> object:
     )  # fmt: skip
 
 
-@settings(max_examples=2_000 if LONG else 60)
+@settings(max_examples=2_000 if LONG else 30)
 @given(histories)
 def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted(history):
     one_by_one, at_once, logged = ShareState(3), ShareState(3), ShareState(3)
@@ -152,7 +152,7 @@ def test_it_makes_no_difference_whether_changes_are_merged_logged_or_snapshotted
     assert all_of(one_by_one) == all_of(at_once) == all_of(logged)
 
 
-@settings(max_examples=2_000 if LONG else 60)
+@settings(max_examples=2_000 if LONG else 30)
 @given(histories, st.lists(offsets, max_size=6))
 def test_the_state_is_what_sets_and_dicts_say(history, log_starts):
     state, settled, counts, dying, rests = ShareState(3), set(range(3)), {}, {}, {}

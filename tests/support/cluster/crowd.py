@@ -14,6 +14,7 @@ import hocket
 from tests.support.cli import environment
 from tests.support.cluster import history
 from tests.support.cluster.history import Acknowledged, Delivered, Sent, now
+from tests.support.processes.forked import popen
 
 PER_PROCESS = 200  # one Python process takes in what so many consumers get, a few messages a second
 PATIENCE = 90.0
@@ -47,7 +48,7 @@ class Crowd:
 
     def __enter__(self) -> Crowd:
         self._processes = [
-            subprocess.Popen(
+            popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
             )
             for command in self._commands

@@ -40,6 +40,20 @@ def popen(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     return _Forked(command, **options)
 
 
+def run(
+    command: Sequence[str], *, timeout: float, text: bool = False, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """As `subprocess.run`, with what it says on both streams unless it is told otherwise."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    with popen(command, text=text, **streams) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def _module_of(command: Sequence[str | bytes]) -> tuple[str, list[str]] | None:
     """The module that `python -m` runs, and its arguments."""
     match [os.fsdecode(each) for each in command]:
