@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from benchmarks import report, runner
 from benchmarks.fanout import rows, servers
 from benchmarks.fanout.cluster import cluster
 from benchmarks.fanout.measure import Load, Served, measure
+from benchmarks.fanout.ours import MEMORY
 from benchmarks.fanout.plot import draw
+from benchmarks.fanout.redis_streams import ALWAYS
 from benchmarks.fanout.servers import NoPeer
 from benchmarks.runner import Sample
 
@@ -46,6 +49,16 @@ def peers(stack: ExitStack, scratch: Path, about: dict[str, str]) -> list[Served
             about[name] = servers.version(name)
             found.append(Served(name, address, [process]))
     return found
+
+
+def always(stack: ExitStack, scratch: Path, about: dict[str, str]) -> list[Served]:
+    """The peers that can be told to sync before they answer; the NATS of Debian (2.9) cannot."""
+    try:
+        address, process = stack.enter_context(servers.redis(scratch, "always"))
+    except NoPeer as error:
+        about[ALWAYS] = f"not measured: {error}"
+        return []
+    return [Served(ALWAYS, address, [process])]
 
 
 def one_node(sides: Sequence[Served], load: Load, rounds: int, scratch: Path) -> runner.Samples:
@@ -95,14 +108,15 @@ def main() -> int:
         )
         rivals = peers(stack, scratch, about)
         if ONE in wanted:
-            with servers.broker(scratch) as ours:
-                alone = one_node([ours, *rivals], single, chosen.rounds, scratch)
+            with servers.broker(scratch) as ours, ExitStack() as synced:
+                sides = [ours, replace(ours, side=MEMORY), *rivals, *always(synced, scratch, about)]
+                alone = one_node(sides, single, chosen.rounds, scratch)
         if FIVE in wanted:
             spread = stack.enter_context(cluster(scratch / "spread", spreads=True))
             leader = stack.enter_context(cluster(scratch / "leader", spreads=False))
-            sides = {rows.SPREAD: spread.served(), rows.LEADER: leader.served()}
-            sides |= {each.side: each for each in rivals}
-            crowds = five_nodes(sides, loads, scratch)
+            crowded = {rows.SPREAD: spread.served(), rows.LEADER: leader.served()}
+            crowded |= {each.side: each for each in rivals}
+            crowds = five_nodes(crowded, loads, scratch)
     results = [*rows.of_one_node(alone, single), *rows.of_five_nodes(crowds, FIVE_NODES)]
     about["took"] = f"{time.perf_counter() - started:.0f} s"
     about["other processes"] = other_work.describe()

@@ -11,16 +11,20 @@ import hocket.aio
 from benchmarks.fanout.side import Consumers, Crowd
 from hocket.client.faces.aio.client import AsyncClient
 from hocket.client.faces.aio.subscription import AsyncSubscription
+from hocket.model import Durability
 
 OPENED_AT_ONCE = 50
+MEMORY = "hocket, memory"  # a topic of that durability: nobody waits for the disk
 
 
 class Hocket:
-    name = "hocket"
+    def __init__(self, name: str = "hocket", durability: Durability = "quorum") -> None:
+        self.name = name
+        self._durability: Durability = durability
 
     async def make(self, address: str, topic: str, consumers: int) -> None:
         async with await hocket.aio.connect(address) as client:
-            await client.create_topic(topic)
+            await client.create_topic(topic, durability=self._durability)
 
     @asynccontextmanager
     async def publishing(

@@ -13,11 +13,13 @@ from redis.asyncio import Redis
 
 from benchmarks.fanout.side import ACK_SECONDS, Consumers, Crowd
 
+ALWAYS = "Redis Streams, always"  # a server that syncs every write before it answers
 READ_MAX = 1000  # messages that one answer has
 
 
 class RedisStreams:
-    name = "Redis Streams"
+    def __init__(self, name: str = "Redis Streams") -> None:
+        self.name = name
 
     async def make(self, address: str, topic: str, consumers: int) -> None:
         async with Redis.from_url(address) as server:

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks import report
 from benchmarks.fanout.measure import Load
+from benchmarks.fanout.redis_streams import ALWAYS
 from benchmarks.runner import Contender, Contest, Row, Sample, Samples, fixed, judge
 
 SPREAD, LEADER = "hocket, spread", "hocket, all at the leader"
@@ -34,24 +35,42 @@ def named(name: str) -> Contender:
 
 
 def of_one_node(samples: Samples, load: Load) -> list[dict[str, Any]]:
+    """A row for each durability: like is compared with like."""
+    setting = (
+        f"one node, {load.rate:,} messages/s of {load.value_bytes} B, {load.consumers} "
+        "consumers in one process, each with an index of its own and acknowledging; from when "
+        "a message was due until its consumer had it"
+    )
+    memory = {name: found for name, found in samples.items() if name not in ("hocket", ALWAYS)}
+    synced = {name: found for name, found in samples.items() if name in ("hocket", ALWAYS)}
+    return [
+        *_of_durability(
+            load, memory, "memory",
+            [setting, "nobody waits for the disk: ours has durability memory, the peers sync now "
+             "and then, which is their default"],
+        ),
+        *_of_durability(
+            load, synced, "on disk",
+            [setting, "ours is on disk before anybody gets it, its default; Redis syncs each "
+             "write before it answers"],
+        ),
+    ]  # fmt: skip
+
+
+def _of_durability(
+    load: Load, samples: Samples, durability: str, settings: Sequence[str]
+) -> list[dict[str, Any]]:
     if len(samples) < 2:
         return []
     ours, *peers = samples
     contest = Contest(
-        named(ours), [named(peer) for peer in peers], [], count=1, quick_count=1,
-        settings=(
-            f"one node, {load.rate:,} messages/s of {load.value_bytes} B, {load.consumers} "
-            "consumers in one process, each with an index of its own and acknowledging; from when "
-            "a message was due until its consumer had it",
-            "ours is on disk before anybody gets it; the peers sync now and then, their default",
-        ),
-    )  # fmt: skip
-    also = ("server cpu", "client cpu")
+        named(ours), [named(peer) for peer in peers], [], count=1, quick_count=1, settings=settings
+    )
+    also = ("server cpu", "client cpu", "egress")
+    name = f"{load.consumers} consumers at {load.rate:,}/s, {durability}"
     return [
         judge(
-            contest,
-            Row(f"{load.consumers} consumers at {load.rate:,}/s, {part}", part, "ms", 1.0,
-                less_is_better=True, also=also),
+            contest, Row(f"{name}, {part}", part, "ms", 1.0, less_is_better=True, also=also),
             samples,
         )
         for part in ("p50", "p99")

@@ -105,12 +105,14 @@ def nats(directory: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def redis(directory: Path) -> Iterator[tuple[str, int]]:
-    """A Redis server that appends to a file, synced every second; its address and process."""
+def redis(directory: Path, sync: str = "everysec") -> Iterator[tuple[str, int]]:
+    """A Redis server that appends to a file, synced so often; its address and process."""
     port = _free_port()
+    data = directory / f"redis-{sync}"
+    data.mkdir()
     command = [
         program("redis-server", REDIS_PACKAGES), "--bind", "127.0.0.1", "--port", str(port),
-        "--dir", str(directory), "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
+        "--dir", str(data), "--appendonly", "yes", "--appendfsync", sync, "--save", "",
     ]  # fmt: skip
     with _listening(command, port) as process:
         yield f"redis://127.0.0.1:{port}", process

@@ -102,6 +102,8 @@ def unpacked(data: bytes) -> list[int]:
 # A feature that nobody has. A server that reads lines, as those of HTTP do, would wait for the end
 # of ours; with this in a Hello it answers at once, and the client can say who is there.
 LINE_END = "\r\n\r\n"
+# A feature of a client: it takes DeliverAlike.
+ALIKE = "alike"
 
 
 @dataclass(slots=True)
@@ -413,6 +415,17 @@ class Deliver:
 
 
 @dataclass(slots=True)
+class DeliverAlike:
+    """So many Deliver with one payload, for clients that have the feature ALIKE."""
+
+    request: int  # 0
+    handles: bytes  # packed: of the subscriptions, each of which gets the whole payload
+    partition: int
+    offset: int
+    end: int
+
+
+@dataclass(slots=True)
 class Credit:
     """The broker may send this many more bytes of payload, and messages of a shared index."""
 
@@ -578,5 +591,5 @@ Frame = (
     | FindLeaders | LeadersAre | ReadAudit | AuditIs
     | DescribeCluster | ClusterIs | SetCluster | OpenFeed | DescribeTree | TreeIs
     | RegisterName | ReleaseName | FindName | NameIs | ListNames | NamesAre
-    | OpenPipe | PipeWanted | TakePipe | PipeIs
+    | OpenPipe | PipeWanted | TakePipe | PipeIs | DeliverAlike
 )  # fmt: skip

@@ -278,7 +278,7 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
     ),
     # --- subscriptions over several nodes ---
     "reads one node to its end": (
-        Joined, "_drawn", "self._news[reader] = None", "self._news = {reader: None, **self._news}",
+        Joined, "_drawn", "self.news[reader] = None", "self.news = {reader: None, **self.news}",
     ),
     "commits when one node has": (Parted, "are_committed", "return all(", "return any("),
     "does not commit what has gone to another part": (

@@ -118,6 +118,7 @@ struct Frame {
     pipeWanted @80 :PipeWanted;
     takePipe @81 :TakePipe;
     pipeIs @82 :PipeIs;
+    deliverAlike @83 :DeliverAlike;
   }
 }
 
@@ -597,6 +598,24 @@ struct Deliver {
 
   end @3 :UInt64;
   # The end of the partition as the broker knows it now. The lag follows from it.
+}
+
+struct DeliverAlike {
+  # The same as one Deliver for each of the handles, with the same payload, in this order: the payload
+  # is sent once. Its bytes are taken from the credit of each subscription. Only clients that have the
+  # feature "alike" in their Hello get this. There is no answer.
+
+  handles @0 :Data;
+  # Packed: the subscriptions.
+
+  partition @1 :UInt32;
+  # As in Deliver.
+
+  offset @2 :UInt64;
+  # As in Deliver.
+
+  end @3 :UInt64;
+  # As in Deliver.
 }
 
 struct Credit {

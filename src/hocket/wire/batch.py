@@ -380,9 +380,10 @@ def parse(
     return Batch(view, info)
 
 
-def plain_records(
-    view: memoryview, position: int, header: Header
-) -> tuple[list[bytes], tuple[int, ...]] | None:
+PlainRecords = tuple[list[bytes], tuple[int, ...]]  # values, timestamps
+
+
+def plain_records(view: memoryview, position: int, header: Header) -> PlainRecords | None:
     """Values and timestamps of a small batch that has nothing else; None: `parse` has to look.
 
     The entry is one of `iterate_entries`. A consumer that is up to date gets batches of a few

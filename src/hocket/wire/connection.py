@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from hocket.errors import MessageTooLarge, ProtocolError
 from hocket.frames import (
+    ALIKE,
     Access,
     AuditIs,
     ClusterIs,
     Deliver,
+    DeliverAlike,
     Done,
     Explained,
     Failure,
@@ -79,7 +81,7 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     LeadersAre,
     ClusterIs,
     TreeIs,
-    NameIs, NamesAre, PipeWanted, PipeIs,
+    NameIs, NamesAre, PipeWanted, PipeIs, DeliverAlike,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}
@@ -102,7 +104,7 @@ NEXT_PHASE: dict[tuple[Phase, type[Frame]], Phase] = {
     ("greeted", Welcome): "open",
     ("greeted", Failure): "refused",
 }
-WITH_PAYLOAD: frozenset[type[Frame]] = frozenset({Push, Publish, Deliver, Lease})
+WITH_PAYLOAD: frozenset[type[Frame]] = frozenset({Push, Publish, Deliver, DeliverAlike, Lease})
 
 
 class Connection(FrameStream[Frame]):
@@ -116,7 +118,7 @@ class Connection(FrameStream[Frame]):
     A client takes over the limits that the server's Welcome names; they hold in both directions.
     """
 
-    __slots__ = ("_peer", "is_of_node", "limits", "phase", "role")
+    __slots__ = ("_peer", "is_of_node", "limits", "phase", "role", "takes_alike")
 
     def __init__(self, role: Role, limits: Limits | None = None) -> None:
         super().__init__()
@@ -124,6 +126,7 @@ class Connection(FrameStream[Frame]):
         self.limits = Limits() if limits is None else limits
         self.phase: Phase = "silent"
         self.is_of_node = False  # the first frame was a node's: see wire.node_connection
+        self.takes_alike = False  # the client at the other end knows DeliverAlike
         self._peer: Role = "server" if role == "client" else "client"
 
     # --- receiving -------------------------------------------------------------------------------
@@ -197,6 +200,8 @@ class Connection(FrameStream[Frame]):
             if type(frame) is PipeIs and self.role == "client":
                 self.handed_over = True
             return
+        if isinstance(frame, Hello):
+            self.takes_alike = ALIKE in frame.features
         if isinstance(frame, Welcome):
             if self.role == "client":
                 self.limits = frame.limits

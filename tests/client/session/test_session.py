@@ -142,6 +142,18 @@ def test_owners_hear_of_links_and_get_what_is_for_their_handle():
     assert owner.history == ["up", "Deliver b'payload'", "down", "up"]
 
 
+def test_what_is_for_several_handles_goes_to_each_of_them():
+    stage = Stage().started()
+    owners = [Owner(), Owner()]
+    for handle, owner in zip((5, 7), owners, strict=True):
+        stage.session.add(owner)
+        stage.session.handles[handle] = owner
+    stage.reply(frames.DeliverAlike(0, frames.packed([5, 6, 7]), 0, 0, 0), b"payload")
+    assert [owner.history for owner in owners] == [["up", "Deliver b'payload'"]] * 2
+    stage.reply(frames.DeliverAlike(0, b"no numbers", 0, 0, 0), b"payload")
+    assert [owner.history[2:] for owner in owners] == [["down"]] * 2
+
+
 def test_an_ended_handle_is_forgotten():
     stage = Stage().started()
     owner = Owner()

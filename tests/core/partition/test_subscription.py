@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import given, strategies as st
+
 from hocket.core.partition.subscription import (
     READ_BYTES_MAX,
     Advanced,
@@ -213,3 +215,62 @@ def test_all_is_sent_when_no_partition_has_more():
     subject.step(Advanced(0, 0, 10))
     subject.step(ReadDone(0, 0, 9, 0))
     assert subject.is_done, "there is an entry without records"
+
+
+# --- what was read for another one ---------------------------------------------------------------
+
+
+SELDOM = st.sampled_from([False] * 7 + [True])
+
+
+@given(
+    at=st.integers(5, 8),
+    grown=st.integers(-1, 3),
+    trimmed=st.integers(-6, 1),
+    was_behind=st.integers(0, 2),
+    size=st.integers(0, 30),
+    more_credit=st.integers(-3, 9),
+    reading=SELDOM,
+    held=SELDOM,
+    empty=SELDOM,
+    before=SELDOM,
+    short=SELDOM,
+)
+def test_to_follow_is_to_read_what_another_one_has_read(
+    at, grown, trimmed, was_behind, size, more_credit, reading, held, empty, before, short
+):
+    start, end = max(0, at + trimmed), at + grown
+    found_from, found_to = at - before, end - short
+
+    def subject() -> Subscription:
+        progress = Progress(at, end - was_behind, reading=reading, held=held, empty=empty)
+        return Subscription([(0, progress)], size + more_credit)
+
+    follower, reader = subject(), subject()
+    advanced = Advanced(0, start, end)
+    if not follower.follow(advanced, found_from, found_to, size):
+        assert vars_of(follower) == vars_of(subject())
+        return
+    (read,) = reader.step(advanced)
+    assert isinstance(read, Read)
+    assert (read.offset, read.end) == (found_from, found_to)
+    assert read.bytes_max >= size
+    sent = reader.step(ReadDone(0, read.moves, found_to, size, found_from))
+    assert sent == [Send(0, found_from)]
+    assert vars_of(follower) == vars_of(reader)
+
+
+def vars_of(subject: Subscription) -> tuple[object, ...]:
+    (progress,) = subject.partitions.values()
+    return (
+        subject.credit, progress.next, progress.start, progress.end, progress.reading,
+        progress.held, progress.empty, progress.moves,
+    )  # fmt: skip
+
+
+def test_a_follower_needs_nothing_more():
+    subject = Subscription([(0, Progress(5, 5))], 100)
+    assert subject.follow(Advanced(0, 0, 7), 5, 7, 60)
+    assert subject.is_done
+    assert not subject.follow(Advanced(0, 0, 9), 7, 9, 60)  # so much credit is not left
+    assert subject.step(Advanced(0, 0, 9)) == [Read(0, 7, 40, 9, 0)]

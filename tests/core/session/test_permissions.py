@@ -112,7 +112,7 @@ FROM_BROKERS = {
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
     frames.ClusterIs, frames.TreeIs, frames.NameIs, frames.NamesAre, frames.PipeWanted,
-    frames.PipeIs,
+    frames.PipeIs, frames.DeliverAlike,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,

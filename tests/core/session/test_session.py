@@ -177,6 +177,7 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.NamesAre(7, ()),
         frames.PipeWanted(7, "chat", b"p" * 16),
         frames.PipeIs(7),
+        frames.DeliverAlike(7, b"", 0, 0, 0),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

@@ -71,6 +71,7 @@ class SubscriptionCore(Attachment):
             batch=batch,
             new_progress=self._new_progress,
             give_back=self._give_back,
+            delivered=session.delivered,
         )
         self._arouse = arouse
         self._seek: Seek | None = None

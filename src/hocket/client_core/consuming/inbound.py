@@ -21,10 +21,11 @@ from hocket.client_core.consuming.message import (
     messages_of,
     plain_messages,
 )
-from hocket.client_core.consuming.progress import Progress, Stored, opened
+from hocket.client_core.consuming.progress import Progress, opened
+from hocket.client_core.session.delivered import Delivered, Stored
 from hocket.errors import CorruptData, ProtocolError, UnknownPartition
 from hocket.model import EntryKind
-from hocket.wire.batch import Batch, iterate_entries
+from hocket.wire.batch import Batch
 from hocket.wire.merging import merged
 
 CHUNK = 512  # messages made at a time
@@ -40,6 +41,7 @@ class Inbound:
         batch: type[MessageBatch],
         new_progress: Callable[[int, int, int], Progress],
         give_back: Callable[[int], None],
+        delivered: Delivered,
     ) -> None:
         self.by_partition: dict[int, Progress] = {}
         self.ready: Iterator[Message] = iter(())
@@ -49,6 +51,7 @@ class Inbound:
         self._batch = batch
         self._new_progress = new_progress
         self._give_back = give_back
+        self._delivered = delivered
         self._turns: deque[Progress] = deque()  # those whose queue is not empty
         self._ready_progress: Progress | None = None
         self._ready_batch: Batch | Stored | None = None
@@ -135,18 +138,19 @@ class Inbound:
     def keep(self, progress: Progress, payload: memoryview) -> None:
         """Keep entries of the partition, in order; what came before, or is no batch, is dropped."""
         was_empty = not progress.queue
-        for position, header in iterate_entries(payload):
-            if header.kind != EntryKind.BATCH or header.end_offset <= progress.expected:
-                self._give_back(header.size)
+        for entry in self._delivered.entries(payload):
+            header, end = entry.header, entry.end_offset
+            if header.kind != EntryKind.BATCH or end <= progress.expected:
+                self._give_back(entry.size)
                 continue
             if header.base_offset > progress.expected:
                 raise ProtocolError(
                     f"partition {progress.partition} went on at {header.base_offset}, "
                     f"not {progress.expected}"
                 )
-            progress.queue.append(Stored(payload, position, header))
-            progress.expected = header.end_offset
-            self.held_bytes += header.size
+            progress.queue.append(entry)
+            progress.expected = end
+            self.held_bytes += entry.size
         if was_empty and progress.queue:
             self._turns.append(progress)
 
@@ -184,15 +188,16 @@ class Inbound:
     def _refill_plainly(self, progress: Progress) -> bool:
         """`refill` with a whole batch that is small and simple, as they come one by one."""
         stored = progress.queue[0]
-        header = stored.header
-        if progress.next > header.base_offset:
+        first = stored.header.base_offset
+        if progress.next > first:
             return False
-        messages = plain_messages(self._message, stored, self._topic, progress, _ONCE)
-        if messages is None:
+        records = stored.plain()
+        if records is None:
             return False
+        messages = plain_messages(self._message, records, first, self._topic, progress, _ONCE)
         self.ready = iter(messages)
         self._ready_progress, self._ready_batch = progress, stored
-        self._ready_end = header.end_offset
+        self._ready_end = stored.end_offset
         self._ready_bytes = self._handed_out(progress, self._ready_end, self._ready_end)
         return True
 
@@ -230,7 +235,8 @@ class Inbound:
             return self.take_batch()
         progress = self._turns[0]
         fresh = progress.next <= progress.queue[0].header.base_offset
-        found = merged(progress.queue) if fresh and len(progress.queue) > 1 else None
+        places = ((each.payload, each.position, each.header) for each in progress.queue)
+        found = merged(places) if fresh and len(progress.queue) > 1 else None
         if found is None:
             return self.take_batch()
         batch, number = found

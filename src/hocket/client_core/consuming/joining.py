@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hocket.client_core.consuming.attachment import SubscriptionOptions
@@ -50,14 +49,17 @@ def shared_out(options: SubscriptionOptions, count: int) -> SubscriptionOptions:
 class _News(WakeUps):
     """Tells a Joined which of its readers has something, or has ended."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ("_joined", "_reader")
 
-    def __init__(self, outbox: Outbox, tell: Callable[[], None]) -> None:
+    def __init__(self, outbox: Outbox, joined: Joined[Any, Any, Any], reader: Any) -> None:
         super().__init__(outbox)
-        self._tell = tell
+        self._joined = joined
+        self._reader = reader
 
     def wake_all(self) -> None:
-        self._tell()
+        joined = self._joined
+        joined.news[self._reader] = None
+        joined.deliveries.wake_all()
 
 
 class _Chunk(Generic[M]):
@@ -81,25 +83,21 @@ class Joined(ABC, Generic[M, B, R]):
         self.inbound: _Chunk[M] = _Chunk()
         self._outbox = outbox
         self._readers: dict[Any, R] = {}
-        self._news: dict[R, None] = {}  # those that may have a message, in turns
+        self.news: dict[R, None] = {}  # those that may have a message, in turns
         self._lost = 0  # by readers that are no more
         self._acks_lost: HocketError | None = None  # why acks of such a reader came to nothing
         self._winding_up = False
 
     def _join(self, key: Any, reader: R) -> None:
         """Have the reader take part; whoever calls opens it."""
-        reader.deliveries = _News(self._outbox, partial(self._has_news, reader))
+        reader.deliveries = _News(self._outbox, self, reader)
         reader.changed, reader.commits = self.changed, self.commits
         self._readers[key] = reader
-
-    def _has_news(self, reader: R) -> None:
-        self._news[reader] = None
-        self.deliveries.wake_all()
 
     def _drop(self, key: Any) -> None:
         """The reader does not take part any more."""
         reader = self._readers.pop(key)
-        self._news.pop(reader, None)
+        self.news.pop(reader, None)
         self._lost += reader.lost
 
     @abstractmethod
@@ -157,7 +155,7 @@ class Joined(ABC, Generic[M, B, R]):
     def _stop(self, error: HocketError, *, commits_only: bool = False) -> None:
         self.failure = error
         self.commits_only = commits_only
-        self._news.clear()
+        self.news.clear()
         for waiting in (self.changed, self.deliveries, self.commits):
             waiting.wake_all()
 
@@ -180,9 +178,9 @@ class Joined(ABC, Generic[M, B, R]):
     def _draw(self, draw: Callable[[R], T | None]) -> T | None:
         """What the next reader in turn has."""
         asked: set[R] = set()
-        while self._news:
-            reader = next(iter(self._news))
-            del self._news[reader]
+        while self.news:
+            reader = next(iter(self.news))
+            del self.news[reader]
             found = self._drawn(reader, draw)
             if found is not None:
                 return found
@@ -204,7 +202,7 @@ class Joined(ABC, Generic[M, B, R]):
             self._ended(reader, error)
             return None
         if found is not None:
-            self._news[reader] = None  # behind the others
+            self.news[reader] = None  # behind the others
         return found
 
     # --- progress --------------------------------------------------------------------------------

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol
 
 from hocket.errors import CorruptData, Undecodable, WrongKind, unreadable
 from hocket.wire.arrow import to_arrow
-from hocket.wire.batch import Batch, plain_records
+from hocket.wire.batch import Batch, PlainRecords
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
     import pyarrow  # type: ignore[import-untyped]
     from typing_extensions import TypeVar
-
-    from hocket.wire.entry import Header
 
     V = TypeVar("V", default=bytes)  # the type of values: bytes, unless `value=` says otherwise
 else:
@@ -144,17 +142,14 @@ def messages_of(
 
 def plain_messages(
     kind: type[Message],
-    stored: tuple[memoryview, int, Header],
+    records: PlainRecords,
+    first: int,
     topic: str,
     progress: AnyProgress,
     deliveries: Iterable[int],
-) -> list[Message] | None:
-    """`messages_of` for all records of a small and simple batch; None: it is not one."""
-    records = plain_records(*stored)
-    if records is None:
-        return None
+) -> list[Message]:
+    """`messages_of` for all records of a small and simple batch, the first of this offset."""
     values, timestamps = records
-    first = stored[2].base_offset
     fields = zip(
         values,
         repeat(None),

@@ -326,7 +326,7 @@ class Parted(Joined[M, B, Part[M, B]]):
     def _ended(self, reader: Part[M, B], error: HocketError) -> None:
         """The part has handed out what it had before its end."""
         if reader.commits_only:  # so can the others, until all of it is closed
-            self._news.clear()
+            self.news.clear()
         else:
             self.end(error)
 

@@ -13,19 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
+from hocket.client_core.session.delivered import Stored
 from hocket.errors import CorruptData
 from hocket.wire.batch import Batch, parse
-from hocket.wire.entry import Header
-
-
-class Stored(NamedTuple):
-    """An entry that was delivered and not yet handed out, where it lies in its payload."""
-
-    payload: memoryview
-    position: int
-    header: Header
 
 
 def opened(stored: Stored) -> Batch:
@@ -101,7 +92,7 @@ class Progress:
     def pop(self) -> int:
         """Drop the head, which was handed out or is not wanted; returns its size."""
         self._opened = None
-        return self.queue.popleft().header.size
+        return self.queue.popleft().size
 
 
 def _ignore(_offset: int) -> None:

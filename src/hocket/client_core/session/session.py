@@ -25,6 +25,7 @@ from hocket.addresses import Address
 from hocket.client_core.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
 from hocket.client_core.session.answers import again, error_of, is_read_only
 from hocket.client_core.session.backoff import Backoff
+from hocket.client_core.session.delivered import Delivered, each_of
 from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.deadline import in_seconds
 from hocket.errors import (
@@ -217,6 +218,7 @@ class Session:
         self.addresses = list(addresses)  # tried in turn; more may be learnt
         self.address: Address | None = None  # the one that was tried last
         self.limits = Limits()
+        self.delivered = Delivered()
         self.features: tuple[str, ...] = ()  # of the broker, as it said last
         self.cluster = cluster  # the id of the broker's cluster: once known it never changes
         self.node = self.software = ""  # of the broker, as it said last
@@ -265,7 +267,7 @@ class Session:
         self._timer = self.after(GREETING_US, self._greeting_missed)
         self._was_refused = False
         hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
-        hello.features = (frames.LINE_END,)
+        hello.features = (frames.LINE_END, frames.ALIKE)
         self.outbox.send(link, hello)
 
     def link_lost(self, link: int, error: HocketError) -> None:
@@ -284,9 +286,8 @@ class Session:
             self.close(self._cannot_connect(error))
             return
         if was_ready:
-            self.report(
-                "warning", "lost the connection to %s: %s; trying again", self.target, error
-            )
+            lost = "lost the connection to %s: %s; trying again"
+            self.report("warning", lost, self.target, error)
             if self.outbox.now_us - self._ready_since_us >= STABLE_US:
                 self._backoff.reset()
         elif isinstance(error, NotHocket) and is_news:  # a broker may come back there; tell people
@@ -301,15 +302,14 @@ class Session:
             kind = type(frame)
             if kind in _OF_HANDLES:
                 self._received_for_owner(frame, payload)
+            elif kind is frames.DeliverAlike:
+                for each in each_of(frame):  # type: ignore[arg-type]
+                    self._received_for_owner(each, payload)
             elif self.state == "greeting":
                 self._greeted(frame)
             elif kind is frames.Goodbye:
-                self.report(
-                    "info",
-                    "the broker at %s says goodbye: %s",
-                    self.target,
-                    frame.reason,  # type: ignore[union-attr]
-                )
+                reason = frame.reason  # type: ignore[union-attr]
+                self.report("info", "the broker at %s says goodbye: %s", self.target, reason)
             elif kind is frames.Ping:
                 self.send(frames.Done(frame.request))
             else:

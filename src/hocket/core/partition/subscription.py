@@ -148,6 +148,29 @@ class Subscription:
         progress.start, progress.end = event.start, event.end
         return self._reads() if self.credit > 0 else []
 
+    def follow(self, event: Advanced, offset: int, next_: int, size: int) -> bool:
+        """`Advanced`, if what lies from `offset` to the new end, of this size, is at hand already.
+
+        True: it is to be sent, and all is as if it had been read now. False: nothing has changed,
+        and `step` has to decide. Of many subscriptions that are told the same most stand side by
+        side, and this takes a third of the time.
+        """
+        progress = self.partitions[event.partition]
+        if (
+            progress.next != offset
+            or progress.reading
+            or progress.held
+            or (progress.empty and progress.end == event.end)
+            or offset < event.start
+            or not offset < next_ == event.end
+            or not 0 < size <= min(READ_BYTES_MAX, self.credit - self._bytes_under_way)
+        ):
+            return False
+        progress.start, progress.end, progress.next = event.start, event.end, next_
+        progress.empty = False
+        self.credit -= size
+        return True
+
     def _read_done(self, event: ReadDone) -> list[Effect]:
         progress = self.partitions[event.partition]
         progress.reading = False

@@ -21,8 +21,9 @@ from hocket.adapters.tls import NotTls, TlsTransport, is_gone, reason_of
 from hocket.adapters.transport import PlainTransport, Transport, write
 from hocket.core.session.session import Caller
 from hocket.errors import HocketError, ProtocolError, ShuttingDown
-from hocket.frames import Access, Failure, Frame, Indexes, Topics
+from hocket.frames import Access, Deliver, Failure, Frame, Indexes, Topics
 from hocket.model import Limits
+from hocket.node.door.alike import Alike
 from hocket.node.door.pipe import Half
 from hocket.node.door.strangers import HTTP_ANSWER, Strangers, described
 from hocket.node.identity.refusals import Refusals
@@ -91,6 +92,7 @@ class TcpPeer:
         self._wire = Connection("server", owner.limits)
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
+        self._alike = Alike()  # not queued yet, but sent before whatever is queued next
         self._is_known = False  # the handshake is over, and the node knows the connection
         self._closing = False  # nothing more is sent; it closes once all queued bytes have left
         self._lingers = False  # when all is sent, wait until the other end closes as well
@@ -109,6 +111,23 @@ class TcpPeer:
         """Queue a frame. Never raises: a fault of one connection must not stop others' work."""
         if self._closing or self._wire.error is not None:
             return
+        if type(frame) is Deliver and self._wire.takes_alike:
+            if self._alike.joins(frame, payload):
+                return
+            self._queue_alike()
+            self._alike.hold(frame, payload)
+            self._flush_later()
+            return
+        self._queue_alike()
+        self._send(frame, payload)
+
+    def _queue_alike(self) -> None:
+        if self._alike:
+            frame, payload = self._alike.take()
+            if self._wire.error is None:
+                self._send(frame, payload)
+
+    def _send(self, frame: Frame, payload: Sequence[Buffer]) -> None:
         try:
             self._queue(self._wire.send(frame, payload))
         except HocketError as error:  # the frame is too large, or a field does not fit
@@ -122,6 +141,9 @@ class TcpPeer:
             text = f"{error}; a newer client asks for it in parts" if listing else str(error)
             failure = Failure(frame.request, error.code, text, may_have_happened=not listing)
             self._queue(self._wire.send(failure))
+        self._flush_later()
+
+    def _flush_later(self) -> None:
         if not self._to_flush:
             self._to_flush = True
             self._owner.flush_later(self)
@@ -132,11 +154,11 @@ class TcpPeer:
             return
         self._closing = True
         self._owner.expect(self)
-        if not self._to_flush:
-            self._to_flush = True
-            self._owner.flush_later(self)
+        self._flush_later()
 
     def flush(self) -> None:
+        self._to_flush = True  # so that what is queued now does not ask for another flush
+        self._queue_alike()
         self._to_flush = False
         if self._closed:
             return
@@ -307,6 +329,7 @@ class TcpPeer:
             self._events = 0
         self._owner.expect_no_more(self)
         self._owner.remove(self._number)
+        self._queue_alike()
         return Half(self._transport, self._unsent)
 
     # --- endings ---------------------------------------------------------------------------------

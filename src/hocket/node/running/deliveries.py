@@ -72,6 +72,7 @@ class Deliveries:
         self.crowds = crowds
         # What was read for one subscription while many are told the same: most are equally far.
         self._just_read: dict[tuple[int, int, int, int], ReadResult] | None = None
+        self._read_last: tuple[int, ReadResult] | None = None  # of these, from which offset on
 
     def open(
         self,
@@ -191,10 +192,39 @@ class Deliveries:
         event = Advanced(core.number, core.start, core.high_watermark)
         self._just_read = {}
         try:
-            for address in list(hosted.subscribers):
-                self._step(address, event)
+            for address, subscription in list(hosted.subscribers.items()):
+                last = self._read_last
+                if (
+                    last is not None
+                    and address in self._open
+                    and self._follows(subscription, event, *last)
+                ):
+                    self._send(hosted, address, last[0], event.end, last[1])
+                else:
+                    self._step(address, event)
         finally:
-            self._just_read = None
+            self._just_read = self._read_last = None
+
+    def _follows(
+        self, subscription: Subscription, event: Advanced, offset: int, found: ReadResult
+    ) -> bool:
+        """Whether it gets just what was read for another one."""
+        return (
+            found.start_offset <= offset
+            and not self._partitions.doubts
+            and subscription.follow(event, offset, found.end_offset, found.bytes)
+        )
+
+    def _send(
+        self, hosted: Hosted, address: Address, offset: int, end: int, found: ReadResult
+    ) -> None:
+        connection, handle = address
+        deliver = Deliver(0, handle, hosted.core.number, offset, end)
+        traffic = self._partitions.traffic
+        traffic.records_given += found.end_offset - offset
+        traffic.bytes_given += found.bytes
+        hosted.given_bytes += found.bytes
+        self._network.send(connection, deliver, found.slices)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> None:
         """An index was put elsewhere: its consumer goes on at the new offset."""
@@ -300,6 +330,7 @@ class Deliveries:
         )
         if just_read is not None and found is not None:
             just_read[what] = found
+            self._read_last = read.offset, found
         return found
 
     def _end_in_doubt(self, opened: Open) -> None:
@@ -344,16 +375,11 @@ class Deliveries:
             read.partition, read.moves, found.end_offset, found.bytes, found.start_offset
         )
         effects = opened.core.step(done)
-        connection, handle = opened.address
         for effect in effects:
             if isinstance(effect, Send):
                 end = opened.core.partitions[effect.partition].end
-                deliver = Deliver(0, handle, effect.partition, effect.offset, end)
-                traffic = self._partitions.traffic
-                traffic.records_given += found.end_offset - effect.offset
-                traffic.bytes_given += found.bytes
-                self._partitions[opened.groups[effect.partition]].given_bytes += found.bytes
-                self._network.send(connection, deliver, found.slices)
+                hosted = self._partitions[opened.groups[effect.partition]]
+                self._send(hosted, opened.address, effect.offset, end, found)
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)
         return [effect for effect in effects if isinstance(effect, Read)]
