@@ -38,10 +38,10 @@ def do_a_request_twice() -> Replacements:
 def forget_what_was_done_in_snapshots() -> Replacements:
     """Which requests were carried out is not part of a snapshot."""
 
-    def nothing(_done: Done) -> dict[str, Any]:
-        return {}
+    def nothing(_done: Done) -> str:
+        return "{}"
 
-    return [(Done, "snapshot", nothing)]
+    return [(Done, "written", nothing)]
 
 
 @mutant(seeds=20)
