@@ -120,7 +120,7 @@ class SparkScenes:
         found: dict[tuple[str, str], tuple[int, float]] = {}
         with client.subscribe(f"{PIPELINE}.out") as sums:
             while len(found) < len(expected):
-                message = sums.receive(timeout=PATIENCE_SECONDS)
+                message = sums.receive(timeout=SPARK_SECONDS)
                 each = json.loads(message.value)
                 at = ((message.key or b"").decode(), each["from"][:16])
                 check(at not in found, "each window is published once")
