@@ -32,7 +32,7 @@ SPARK_SECONDS = 180  # far more than it takes
 
 PIPELINE = "minutes"
 MINUTES = 24  # of the events' own time
-WAVES = 6  # in which they are published
+WAVES = 4  # in which they are published
 PER_MINUTE = 2_000
 KEYS = ("north", "south", "west")
 PICTURE = Path("demo.png")
@@ -120,7 +120,7 @@ class SparkScenes:
         found: dict[tuple[str, str], tuple[int, float]] = {}
         with client.subscribe(f"{PIPELINE}.out") as sums:
             while len(found) < len(expected):
-                message = sums.receive(timeout=PATIENCE_SECONDS)
+                message = sums.receive(timeout=SPARK_SECONDS)
                 each = json.loads(message.value)
                 at = ((message.key or b"").decode(), each["from"][:16])
                 check(at not in found, "each window is published once")

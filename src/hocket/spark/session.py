@@ -67,8 +67,6 @@ def settings(master: str) -> dict[str, str]:
             "spark.log.level": "ERROR",
             "spark.sql.shuffle.partitions": str(cores_of(master)),
             "spark.sql.streaming.checkpointFileManagerClass": LOCAL_CHECKPOINTS,
-            # Python's workers start side by side; on a busy machine Spark's 15 s are too short.
-            "spark.python.authenticate.socketTimeout": "120s",
         }
     return chosen
 
