@@ -44,6 +44,12 @@ ACK_US = 1000  # how long the count of what was taken waits for something to tra
 _unpack = HEADER.unpack_from
 _pack = HEADER.pack
 HEADER_BYTES = HEADER.size
+_headers: dict[int, bytes] = {}  # of small messages, by length
+
+
+def _header(length: int) -> bytes:
+    """The header of a small message; to look it up costs a third of packing it."""
+    return _headers.setdefault(length, _pack(DATA, length))
 
 
 class QueueCarrier:
@@ -163,7 +169,7 @@ class QueueCarrier:
         if self._first:
             small.append(self._first)
             self._first = b""
-        popleft, fly = messages.popleft, in_flight.append
+        popleft, fly, headers = messages.popleft, in_flight.append, _headers
         for _ in range(min(len(messages), GATHERED_MESSAGES_MAX)):
             try:
                 message = messages[0]
@@ -180,10 +186,10 @@ class QueueCarrier:
                     self._gone(error)
                     break
                 length = len(message)
-            small.append(_pack(DATA, length))
             if length < GATHERED_BELOW_BYTES:
-                small.append(message)
+                small += (headers.get(length) or _header(length), message)
             else:
+                small.append(_pack(DATA, length))
                 parts.append(b"".join(small))
                 parts.append(message)
                 small.clear()
@@ -244,8 +250,9 @@ class QueueCarrier:
             if length < GATHERED_BELOW_BYTES:  # there are many: see `connection`
                 data = bytes(data)
         is_bytes = type(data) is bytes
-        at, end = 0, len(data)
+        at, end, closed = 0, len(data), self._closed_by_peer
         before = self._received
+        large_from = self.inbound.large_from
         append = self.inbound.messages.append if self._seized is None else self._unread.append
         count = 0
         while end - at >= HEADER_BYTES:
@@ -260,16 +267,15 @@ class QueueCarrier:
                     peer_frames.check_header(kind, length, opened=True)
                 break
             if kind == DATA:
-                if self._closed_by_peer:
+                if closed:
                     raise ProtocolError("data came behind CLOSE")
-                piece = data[start:stop]
-                append(piece if is_bytes else bytes(piece))
+                append(data[start:stop] if is_bytes else bytes(data[start:stop]))
                 count += 1
-                if length >= self.inbound.large_from:
+                if length >= large_from:
                     self._threshold = 1
             else:
                 self._received = before + count
-                self._closed_by_peer = self._closed_by_peer or kind == Kind.CLOSE
+                closed = self._closed_by_peer = closed or kind == Kind.CLOSE
                 peer_frames.check_header(kind, length, opened=True)
                 self._heard(kind, bytes(data[start:stop]))
                 append = (
