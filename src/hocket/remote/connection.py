@@ -223,6 +223,10 @@ class Connection:
         else:
             self.flush()
 
+    def nobody_writes(self) -> Lock:
+        """While it is held nothing is gathered: what is on its way is either written or not."""
+        return self._writing
+
     def flush(self) -> None:
         """Write what there is, without waiting."""
         waits = self.carrier.waits

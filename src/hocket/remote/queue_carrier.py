@@ -7,6 +7,7 @@ connection is cut. The inbound lane is fed by whoever reads, never beyond the li
 Rule 1: the loop's thread alone steps the core of the ending, and decides what it says.
 Rule 2: a message is in the lane's `messages` until it is written, and then `in_flight` until it is
         taken. Whoever writes moves it, before it leaves the process.
+        The lane is seized while nobody writes, so that each message is in one of the two.
 Rule 3: nothing waits for a pump here, and a pump waits for the loop only in `cut`.
 
 The count of what was taken travels with what is sent anyway, if enough is owed. If nothing is sent,
@@ -175,7 +176,8 @@ class QueueCarrier:
                 message = messages[0]
                 fly(message)
                 popleft()
-            except IndexError:  # it was seized
+            except IndexError:  # its sender took it back: the lane had ended
+                in_flight.pop()
                 break
             if type(message) is bytes:
                 length = len(message)
@@ -440,13 +442,14 @@ class QueueCarrier:
     def _send_rest(self) -> None:
         """What was accepted and did not leave yet: the other side lists it as unread."""
         outbound = self.outbound
-        for message in outbound.seize():
-            outbound.in_flight.append(message)
-            try:
-                view = as_bytes_view(message)
-            except WrongType:
-                view = memoryview(b"")
-            self._frames.append(_pack(DATA, len(view)) + bytes(view))
+        with self.connection.nobody_writes():
+            for message in outbound.seize():
+                outbound.in_flight.append(message)
+                try:
+                    view = as_bytes_view(message)
+                except WrongType:
+                    view = memoryview(b"")
+                self._frames.append(_pack(DATA, len(view)) + bytes(view))
 
     def _seize(self) -> None:
         """From now on nothing is taken here: what comes is unread."""
@@ -467,9 +470,10 @@ class QueueCarrier:
         if end.why:
             self._seize()
             outbound = self.outbound
-            left = outbound.seize()
-            in_flight = list(outbound.in_flight)
-            outbound.in_flight.clear()
+            with self.connection.nobody_writes():
+                left = outbound.seize()
+                in_flight = list(outbound.in_flight)
+                outbound.in_flight.clear()
             assert reason is not None
             reason.undelivered = [*in_flight, *left]
             reason.unread = self._unread
