@@ -48,7 +48,7 @@ log = logging.getLogger("hocket")
 # A connection that was written to so lately is corked: two sends of an exchange are further apart,
 # those of a burst closer.
 CORK_SECONDS = 20e-6
-CORKED_MESSAGES_MAX = 64  # so many leave together, at the latest
+CORKED_MESSAGES_MAX = 256  # so many leave together, at the latest
 LEAD_US = 10_000
 LINGER_US = 2_000_000  # how long a side that has said all waits for the other to end
 HUNG_UP = "the other process has hung up"
@@ -215,16 +215,17 @@ class Connection:
 
     # --- for any thread --------------------------------------------------------------------------
 
-    def push(self, waiting: int) -> None:
-        """There is something to send, so many messages by now."""
-        if self.corked:
-            if waiting >= CORKED_MESSAGES_MAX:
-                self.flush()
-        elif monotonic() - self.flushed_at < CORK_SECONDS:
+    def push(self) -> None:
+        """There is something to send, and the connection was not corked when it came."""
+        if monotonic() - self.flushed_at < CORK_SECONDS:
             self.corked = True
             self.loop.post(self.uncork)
         else:
             self.flush()
+
+    def nobody_writes(self) -> Lock:
+        """While it is held nothing is gathered: what is on its way is either written or not."""
+        return self._writing
 
     def flush(self) -> None:
         """Write what there is, without waiting."""

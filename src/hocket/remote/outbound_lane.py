@@ -10,7 +10,7 @@ from collections import deque
 
 from hocket.errors import MessageTooLarge
 from hocket.local.lane import Lane, Message, _rare, size_if_known, size_of
-from hocket.remote.connection import Connection
+from hocket.remote.connection import CORKED_MESSAGES_MAX, Connection
 from hocket.remote.peer_frames import MESSAGE_BYTES_MAX
 
 
@@ -44,7 +44,11 @@ class OutboundLane(Lane):
                 return False if self.closing else None
         if self.closing and not self._settle(message):
             return False
-        self.connection.push(len(messages))
+        connection = self.connection
+        if not connection.corked:
+            connection.push()
+        elif len(messages) >= CORKED_MESSAGES_MAX:
+            connection.flush()
         return True
 
     def fits(self, message: Message) -> bool:

@@ -7,6 +7,7 @@ connection is cut. The inbound lane is fed by whoever reads, never beyond the li
 Rule 1: the loop's thread alone steps the core of the ending, and decides what it says.
 Rule 2: a message is in the lane's `messages` until it is written, and then `in_flight` until it is
         taken. Whoever writes moves it, before it leaves the process.
+        The lane is seized while nobody writes, so that each message is in one of the two.
 Rule 3: nothing waits for a pump here, and a pump waits for the loop only in `cut`.
 
 The count of what was taken travels with what is sent anyway, if enough is owed. If nothing is sent,
@@ -44,6 +45,12 @@ ACK_US = 1000  # how long the count of what was taken waits for something to tra
 _unpack = HEADER.unpack_from
 _pack = HEADER.pack
 HEADER_BYTES = HEADER.size
+_headers: dict[int, bytes] = {}  # of small messages, by length
+
+
+def _header(length: int) -> bytes:
+    """The header of a small message; to look it up costs a third of packing it."""
+    return _headers.setdefault(length, _pack(DATA, length))
 
 
 class QueueCarrier:
@@ -163,13 +170,14 @@ class QueueCarrier:
         if self._first:
             small.append(self._first)
             self._first = b""
-        popleft, fly = messages.popleft, in_flight.append
+        popleft, fly, headers = messages.popleft, in_flight.append, _headers
         for _ in range(min(len(messages), GATHERED_MESSAGES_MAX)):
             try:
                 message = messages[0]
                 fly(message)
                 popleft()
-            except IndexError:  # it was seized
+            except IndexError:  # its sender took it back: the lane had ended
+                in_flight.pop()
                 break
             if type(message) is bytes:
                 length = len(message)
@@ -180,10 +188,10 @@ class QueueCarrier:
                     self._gone(error)
                     break
                 length = len(message)
-            small.append(_pack(DATA, length))
             if length < GATHERED_BELOW_BYTES:
-                small.append(message)
+                small += (headers.get(length) or _header(length), message)
             else:
+                small.append(_pack(DATA, length))
                 parts.append(b"".join(small))
                 parts.append(message)
                 small.clear()
@@ -244,8 +252,9 @@ class QueueCarrier:
             if length < GATHERED_BELOW_BYTES:  # there are many: see `connection`
                 data = bytes(data)
         is_bytes = type(data) is bytes
-        at, end = 0, len(data)
+        at, end, closed = 0, len(data), self._closed_by_peer
         before = self._received
+        large_from = self.inbound.large_from
         append = self.inbound.messages.append if self._seized is None else self._unread.append
         count = 0
         while end - at >= HEADER_BYTES:
@@ -260,16 +269,15 @@ class QueueCarrier:
                     peer_frames.check_header(kind, length, opened=True)
                 break
             if kind == DATA:
-                if self._closed_by_peer:
+                if closed:
                     raise ProtocolError("data came behind CLOSE")
-                piece = data[start:stop]
-                append(piece if is_bytes else bytes(piece))
+                append(data[start:stop] if is_bytes else bytes(data[start:stop]))
                 count += 1
-                if length >= self.inbound.large_from:
+                if length >= large_from:
                     self._threshold = 1
             else:
                 self._received = before + count
-                self._closed_by_peer = self._closed_by_peer or kind == Kind.CLOSE
+                closed = self._closed_by_peer = closed or kind == Kind.CLOSE
                 peer_frames.check_header(kind, length, opened=True)
                 self._heard(kind, bytes(data[start:stop]))
                 append = (
@@ -434,13 +442,14 @@ class QueueCarrier:
     def _send_rest(self) -> None:
         """What was accepted and did not leave yet: the other side lists it as unread."""
         outbound = self.outbound
-        for message in outbound.seize():
-            outbound.in_flight.append(message)
-            try:
-                view = as_bytes_view(message)
-            except WrongType:
-                view = memoryview(b"")
-            self._frames.append(_pack(DATA, len(view)) + bytes(view))
+        with self.connection.nobody_writes():
+            for message in outbound.seize():
+                outbound.in_flight.append(message)
+                try:
+                    view = as_bytes_view(message)
+                except WrongType:
+                    view = memoryview(b"")
+                self._frames.append(_pack(DATA, len(view)) + bytes(view))
 
     def _seize(self) -> None:
         """From now on nothing is taken here: what comes is unread."""
@@ -461,9 +470,10 @@ class QueueCarrier:
         if end.why:
             self._seize()
             outbound = self.outbound
-            left = outbound.seize()
-            in_flight = list(outbound.in_flight)
-            outbound.in_flight.clear()
+            with self.connection.nobody_writes():
+                left = outbound.seize()
+                in_flight = list(outbound.in_flight)
+                outbound.in_flight.clear()
             assert reason is not None
             reason.undelivered = [*in_flight, *left]
             reason.unread = self._unread

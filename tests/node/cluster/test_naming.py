@@ -130,3 +130,12 @@ def test_a_pipe_needs_an_owner_that_is_connected_here(nodes):
     register(Asking(nodes, 1))
     assert Asking(nodes, 0).refused(frames.OpenPipe, name="chat").code == "unknownBroker"
     assert Asking(nodes, 1).refused(frames.TakePipe, pipe=b"x" * 16).code == "unknownBroker"
+
+
+def test_a_name_follows_its_process_to_a_node_where_somebody_else_asks_for_it(nodes):
+    register(Asking(nodes, 1))
+    somebody = Asking(nodes, 2)  # whose connection stays
+    assert is_taken(somebody)
+    register(Asking(nodes, 2))
+    nodes.run(3 * GRACE_SECONDS * SECOND)
+    assert listed(nodes, 0) == [("chat", "n2")]

@@ -30,7 +30,10 @@ class ServedNode:
         self.node.start()
 
     def reach(self, **options: Any) -> Reach:
-        settings: dict[str, Any] = {"listen": None if self.way == "node" else AUTO}
+        settings: dict[str, Any] = {
+            "addresses": (self.address,),
+            "listen": None if self.way == "node" else AUTO,
+        }
         known = self._certificates
         if known is not None:
             settings |= {
@@ -38,7 +41,7 @@ class ServedNode:
                 "tls_cert": known.alice.certificate,
                 "tls_key": known.alice.key,
             }
-        return Reach((self.address,), **(settings | options))
+        return Reach(**(settings | options))
 
     def manager(self, **options: Any) -> NameManager:
         return NameManager(self.reach(**options))

@@ -12,6 +12,7 @@ owner of the name is connected to, and the node passes bytes on from one to the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hocket import frames, tickets
@@ -102,7 +103,11 @@ class Naming:
             check_broker_name(frame.name)
             held = self._claims.get(frame.name)
             lease = frame.lease.hex()
-            if connection > 0 and (held is None or held.lease == lease or not self._lives(held)):
+            known = self._names.committed.get(frame.name)
+            is_its_own = known is not None and known.lease == lease  # whoever else asked for it
+            if connection > 0 and (
+                held is None or held.lease == lease or is_its_own or not self._lives(held)
+            ):
                 self._claims[frame.name] = Claim(connection, lease)
             servant(connection, session, demand, payload)
 
@@ -231,8 +236,9 @@ class Naming:
                 continue
             since_us = self._orphans.setdefault(name, now_us)
             if now_us - since_us >= grace_us:
-                self._orphans[name] = now_us
-                self._append_release(Origin(NAMING, 0, 0), name, held.lease, held.node)
+                self._orphans[name] = now_us  # asked again if nothing comes of it
+                with suppress(HocketError):  # there is no room
+                    self._append_release(Origin(NAMING, 0, 0), name, held.lease, held.node)
 
     # --- finding ---------------------------------------------------------------------------------
 
