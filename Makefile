@@ -19,9 +19,9 @@ demo: $(VENV)/demo.stamp  ## the levels at work, in less than two minutes; draws
 # more at once than there are processors.
 # Measuring coverage makes everything slower, so only the suites are measured that all of it is from;
 # stress, models that reach nothing new, and cores with planted bugs run unmeasured.
-COVERED := core local contract
+COVERED := core local contract remote
 SPARK   := spark-session spark-jobs spark-parts spark-pipelines
-OTHERS  := broker-contract clients clusters commands models node remote simulator storage stress rest
+OTHERS  := broker-contract clients clusters commands models node simulator storage stress rest
 SUITES  := spark-session spark-jobs clusters simulator broker-contract spark-pipelines remote commands node core clients models stress rest local spark-parts contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py

@@ -26,6 +26,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ruff.__main__ import find_ruff_bin
+
 ROOT = Path(__file__).resolve().parent.parent
 FACES = Path("src/hocket/client/faces")
 NAMES = (
@@ -99,7 +101,7 @@ def refuse(pattern: re.Pattern[str], text: str, path: Path) -> None:
 
 
 def ruff(arguments: list[str], text: str, path: Path) -> str:
-    command = [sys.executable, "-m", "ruff", *arguments, "--stdin-filename", str(path), "-"]
+    command = [find_ruff_bin(), *arguments, "--stdin-filename", str(path), "-"]
     done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise Refused(f"{path}: ruff failed\n{done.stdout}{done.stderr}")

@@ -6,7 +6,7 @@ from tests.support.queues.listeners import Accepts, Connects, Echo, History
 from tests.support.queues.worlds import PORT, World
 from tests.support.threads import LONG, until
 
-COUNTS = {"full-event": 2000, "mixed": 300 if LONG else 100}
+COUNTS = {"full-event": 2000 if LONG else 500, "mixed": 300 if LONG else 100}
 
 
 @pytest.mark.parametrize("kind", ["full-event", "mixed"])

@@ -18,7 +18,7 @@ from hocket.frames import packed
 from tests.support.client.scripted import Stage, pairs, stored
 from tests.support.threads import LONG
 
-SEEDS = range(400 if LONG else 40)
+SEEDS = range(400 if LONG else 20)
 CREDIT = 3000
 
 

@@ -22,7 +22,7 @@ from hocket.model import Limits, Position, partition_of
 from tests.support.client.scripted import ModelBroker, Stage
 from tests.support.threads import LONG
 
-SEEDS = range(400 if LONG else 40)
+SEEDS = range(400 if LONG else 20)
 STEPS = 600
 
 

@@ -37,7 +37,9 @@ def asked(count: int = 1) -> Forwards:
 def test_a_request_is_numbered_by_life_and_sent():
     forwards = Forwards(7, SETTINGS)
     handed = forward()
+    assert not forwards.is_waiting
     assert forwards.ask(handed, ROOT) == [Send(R, replace(handed, term=4))]
+    assert forwards.is_waiting
     assert handed.number == FIRST
     assert FIRST in forwards
     forwards.ask(handed, ROOT)

@@ -417,6 +417,7 @@ def test_an_owner_needs_no_route():
     script, _ = play("consume 1 0", "own 0 5")
     assert script.carry_out("route b o") == []
     assert script.relay.is_owner
+    assert script.relay.is_leader
 
 
 def test_ownership_ends_a_search():

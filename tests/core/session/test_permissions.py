@@ -295,6 +295,13 @@ def test_everybody_may_ask_about_himself():
     assert refusal(session_of(STRANGER), frames.ExplainAccess(7, "", "publish", "orders"))
 
 
+def test_names_of_brokers_are_seen_by_those_with_a_grant_on_them():
+    seeing = {s for s in SUBJECTS if session_of(s).rights.sees_name("orders")}
+    assert {"binder", "connecter", "admin", TRUSTED_ONE} <= seeing
+    assert not seeing & {STRANGER, "nobody", "publisher"}
+    assert not session_of("binder").rights.sees_name("secret")
+
+
 def test_reading_without_an_index_needs_the_grant_on_all_of_them():
     world = World()
     world.turn_on()
