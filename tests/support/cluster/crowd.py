@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -146,6 +147,11 @@ class Publishing:
     def __exit__(self, *_error: object) -> None:
         self._ending.set()
         self._thread.join(PATIENCE)
+
+    def pause_since(self, at: int) -> float:
+        """The longest pause between two acknowledgements, in seconds."""
+        times = [each.at for each in self.events if isinstance(each, Acknowledged) and each.at > at]
+        return max((b - a for a, b in pairwise(times)), default=0) / 1e9
 
     def stop(self) -> int:
         """How many there are."""

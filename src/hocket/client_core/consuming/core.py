@@ -2,8 +2,9 @@
 
 Rule 1: a subscription hands out every message of a partition once and in order, whatever happens to
 its links: it opens itself anew behind the last message that it holds.
-Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out, or when
-the batch is dropped unread; a subscription that opens anew asks for its credit less what it holds.
+Rule 2: credit is exact. The bytes of a batch go back when its last message is handed out (that of
+the last, if small ones were opened together), or when the batch is dropped unread; a subscription
+that opens anew asks for its credit less what it holds.
 Rule 3: acks are cumulative. They are sent together, TIDY_US after the first, or at once for a
 commit; nobody waits for that. Acks that were not confirmed when a link broke are sent again.
 Rule 4: what cannot be read ends the subscription behind the last message before it. With an index

@@ -5,7 +5,8 @@ iterator of a list (`ready`) that any number of threads may draw from without a 
 in it when its partition goes on elsewhere is drained.
 
 The size of every entry that comes in goes out once through `give_back`: when the entry's last
-message is handed out, or when the entry is dropped.
+message is handed out, or when the entry is dropped. Small entries that are opened together go out
+together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from hocket.wire.batch import Batch
 from hocket.wire.merging import merged
 
 CHUNK = 512  # messages made at a time
+TOGETHER_BYTES_MAX = 16 << 10  # of batches whose credit is given back together
 _ONCE = repeat(1)  # the delivery count of every message: an own index delivers each once
 
 
@@ -54,7 +56,7 @@ class Inbound:
         self._delivered = delivered
         self._turns: deque[Progress] = deque()  # those whose queue is not empty
         self._ready_progress: Progress | None = None
-        self._ready_batch: Batch | Stored | None = None
+        self._ready_batches: Batch | list[Stored] = []  # what the messages of `ready` are in
         self._ready_end = 0  # the offset behind the last message of `ready`
         self._ready_bytes = 0  # to be given back when `ready` is drawn empty
 
@@ -180,25 +182,43 @@ class Inbound:
                 raise progress.unreadable(error, first + start, first + end) from error
             messages = self._messages(batch, start, end, progress)
         self.ready = iter(messages)
-        self._ready_progress, self._ready_batch = progress, batch
+        self._ready_progress, self._ready_batches = progress, batch
         self._ready_end = batch.base_offset + end
         self._ready_bytes = self._handed_out(progress, self._ready_end, batch.end_offset)
         return True
 
     def _refill_plainly(self, progress: Progress) -> bool:
-        """`refill` with a whole batch that is small and simple, as they come one by one."""
-        stored = progress.queue[0]
-        first = stored.header.base_offset
-        if progress.next > first:
+        """`refill` with whole batches that are small and simple, as they come one by one.
+
+        It takes those that have come meanwhile with the first, unless another partition has its
+        turn: who is behind has less to do for each of them, and so comes up again.
+        """
+        messages: list[Message] = []
+        batches: list[Stored] = []
+        size = 0
+        while True:
+            stored = progress.queue[0]
+            first = stored.header.base_offset
+            is_next = progress.next <= first if not batches else batches[-1].end_offset == first
+            records = stored.plain() if is_next else None
+            if records is None:
+                break
+            batches.append(stored)
+            messages += plain_messages(self._message, records, first, self._topic, progress, _ONCE)
+            size += self._handed_out(progress, stored.end_offset, stored.end_offset)
+            if (
+                not progress.queue
+                or len(self._turns) > 1
+                or len(messages) >= CHUNK
+                or size >= TOGETHER_BYTES_MAX
+            ):
+                break
+        if not batches:
             return False
-        records = stored.plain()
-        if records is None:
-            return False
-        messages = plain_messages(self._message, records, first, self._topic, progress, _ONCE)
         self.ready = iter(messages)
-        self._ready_progress, self._ready_batch = progress, stored
-        self._ready_end = stored.end_offset
-        self._ready_bytes = self._handed_out(progress, self._ready_end, self._ready_end)
+        self._ready_progress, self._ready_batches = progress, batches
+        self._ready_end = batches[-1].end_offset
+        self._ready_bytes = size
         return True
 
     def _messages(self, batch: Batch, start: int, end: int, progress: Progress) -> list[Message]:
@@ -216,9 +236,8 @@ class Inbound:
         self.settle_ready()
         if left:
             assert self._ready_progress is not None
-            assert self._ready_batch is not None
-            progress, ready = self._ready_progress, self._ready_batch
-            batch = opened(ready) if isinstance(ready, Stored) else ready
+            progress, ready = self._ready_progress, self._ready_batches
+            batch = opened(_holding(left[0], ready)) if isinstance(ready, list) else ready
             start, end = left[0].offset, left[-1].offset + 1
         elif self._turns:
             progress = self._turns[0]
@@ -248,9 +267,12 @@ class Inbound:
         )
 
     def _take_run(self) -> list[Message]:
-        """Take from `ready` the messages that stand side by side; others may draw from it too."""
+        """Take from `ready` messages of one batch that stand side by side; others may draw, too."""
         drawn = list(self.ready)
-        run = [each for at, each in enumerate(drawn) if each.offset == drawn[0].offset + at]
+        end = self._ready_end
+        if drawn and isinstance(self._ready_batches, list):
+            end = _holding(drawn[0], self._ready_batches).end_offset
+        run = [each for at, each in enumerate(drawn) if drawn[0].offset + at == each.offset < end]
         self.ready = iter(drawn[len(run) :])
         return run
 
@@ -269,6 +291,11 @@ class Inbound:
     def _let_go(self, size: int) -> None:
         self.held_bytes -= size
         self._give_back(size)
+
+
+def _holding(message: Message, batches: list[Stored]) -> Stored:
+    """The one of these that has the message."""
+    return next(each for each in batches if message.offset < each.end_offset)
 
 
 def drain(messages: Iterator[Message]) -> None:
