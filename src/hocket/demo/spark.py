@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hocket
+from hocket import environment
 from hocket.demo.outcome import Outcome, check
 from hocket.demo.topics import PATIENCE_SECONDS, serving
 from hocket.spark import java
@@ -147,7 +148,7 @@ class SparkScenes:
                 stderr=errors,
                 text=True,
                 bufsize=1,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", "HOCKET_SERVER": servers},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", environment.SERVER: servers},
             )
         self._ends.callback(_end, process)
         return client

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # A node keeps the parts of its state as it has written them. At every so many looks they are
 # written anew: a part that has changed, and was kept all the same, is then seen.
-ANEW_EVERY = 32
+ANEW_EVERY = 8
 
 
 class MetadataWatch:
