@@ -25,7 +25,6 @@ class MetadataWatch:
         # Parts of the states that machines had, by how they are written. Most machines write the
         # same, and to take it apart costs more than all else in a run that changes much.
         self._parts: dict[str, Any] = {}
-        self._values: dict[str, Any] = {}  # the same of what stands in a part, by its name there
 
     def look_at(self, machine: Machine) -> tuple[int, dict[str, Any]]:
         """How far the machine, which is up, has applied the metadata, and its state there."""
@@ -41,16 +40,7 @@ class MetadataWatch:
     def _part(self, text: str) -> Any:
         known = self._parts.get(text)
         if known is None:
-            part = json.loads(text)
-            known = {name: self._value(value) for name, value in sorted(part.items())}
-            self._parts[text] = known
-        return known
-
-    def _value(self, value: Any) -> Any:
-        written = repr(value)
-        known = self._values.get(written)
-        if known is None:
-            known = self._values[written] = in_order(value)
+            known = self._parts[text] = in_order(json.loads(text))
         return known
 
 

@@ -16,15 +16,15 @@ class NoRequestIsDoneTwice(MetadataChecker):
 
     def __init__(self, watch: MetadataWatch) -> None:
         super().__init__(watch)
-        # What was looked at, by node and identity: others have the same, and so has the next entry.
-        self._seen: dict[tuple[str, int], list[Any]] = {}
+        self._seen: dict[int, dict[str, Any]] = {}  # what was looked at, by its identity
         self._done: dict[tuple[str, int], int] = {}  # by node and number: the entry
 
     def look(self, _machine: Machine, _index: int, state: dict[str, Any]) -> None:
-        for node, rows in state.get("done", {}).items():
-            if (node, id(rows)) in self._seen:
-                continue
-            self._seen[node, id(rows)] = rows
+        done = state.get("done", {})
+        if id(done) in self._seen:
+            return  # another machine has the same
+        self._seen[id(done)] = done
+        for node, rows in done.items():
             for row in rows:
                 number, entry = max(row), min(row)  # numbers begin with a life, and are larger
                 if self._done.setdefault((node, number), entry) != entry:

@@ -38,10 +38,10 @@ def do_a_request_twice() -> Replacements:
 def forget_what_was_done_in_snapshots() -> Replacements:
     """Which requests were carried out is not part of a snapshot."""
 
-    def nothing(_done: Done) -> str:
-        return "{}"
+    def nothing(_done: Done) -> dict[str, Any]:
+        return {}
 
-    return [(Done, "written", nothing)]
+    return [(Done, "snapshot", nothing)]
 
 
 @mutant(seeds=20)
