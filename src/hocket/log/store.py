@@ -104,7 +104,6 @@ class LogStore:
         )  # fmt: skip
         self._installing: dict[int, Callable[[], None]] = {}
         self._unwritten = sum(log.unwritten_bytes for log in self._groups.values())
-        self._has_grown = True  # something was appended since the last `flush`
         self._free_bytes = 0  # of the disk, when it was looked at last
         self._lacks_room = False  # the disk has no room for more segments
         self._memory_is_due = False  # entries have to leave memory, and are not written yet
@@ -390,7 +389,6 @@ class LogStore:
         log.append(entry, now_us)
         self._wal.stage(log, size)
         self._unwritten += size
-        self._has_grown = True
         if log.memory.bytes > log.settings.memory_bytes_max:
             self._evict(log, now_us)
 
@@ -400,21 +398,14 @@ class LogStore:
             log.append_raw(header, packed, body, now_us)
         self._wal.stage(log, size)
         self._unwritten += size
-        self._has_grown = True
         if log.memory.bytes > log.settings.memory_bytes_max:
             self._evict(log, now_us)
 
-    def flush(self) -> bool:
-        """The end of the driver's turn: start a group commit, unless one is under way.
-
-        Returns whether anything was appended since the last time: else it is not congested now if
-        it was not then.
-        """
+    def flush(self) -> None:
+        """The end of the driver's turn: start a group commit, unless one is under way."""
         self._wal.flush()
-        if (self._unwritten or self._checkpointer.changed) and not self._checkpointer.running:
+        if self._unwritten or self._checkpointer.changed:
             self._checkpoint_if_due(self._clock.now_us())
-        grown, self._has_grown = self._has_grown, False
-        return grown
 
     @property
     def congested(self) -> bool:

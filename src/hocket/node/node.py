@@ -407,8 +407,8 @@ class Node:
 
     def commit(self) -> None:
         """Start the group commit of what the turn appended."""
-        log = self._wiring.log
-        if (log.flush() or self._paused) and log.congested != self._paused:
+        self._wiring.log.flush()
+        if self._wiring.log.congested != self._paused:
             self._paused = not self._paused
             if self._paused:
                 self._wiring.network.pause()

@@ -36,6 +36,6 @@ def test_it_comes_back_from_a_snapshot():
     done, again = Done(), Done()
     done.record(Asked("a", 5), 10)
     done.record(Asked("b", 6), 11)
-    again.restore(json.loads(done.written()))
-    assert again.written() == done.written()
+    again.restore(json.loads(json.dumps(done.snapshot())))
+    assert again.snapshot() == done.snapshot()
     assert again.index_of(Asked("b", 6)) == 11

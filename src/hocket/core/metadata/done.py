@@ -11,7 +11,6 @@ applies the entry remembers it.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hocket.core.origin import Asked
@@ -22,7 +21,6 @@ KEPT = 64  # numbers, of each node
 class Done:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[int, int]] = {}  # node -> number -> index of the entry
-        self._written: dict[str, str] = {}  # the same as JSON, of nodes that have not changed
 
     def __bool__(self) -> bool:
         return bool(self._nodes)
@@ -30,7 +28,6 @@ class Done:
     def record(self, asked: Asked, index: int) -> None:
         numbers = self._nodes.setdefault(asked.node, {})
         numbers[asked.number] = index
-        self._written.pop(asked.node, None)
         oldest = max(numbers) - KEPT
         for number in [each for each in numbers if each <= oldest]:
             del numbers[number]
@@ -44,17 +41,11 @@ class Done:
         numbers = self._nodes.get(asked.node)
         return bool(numbers) and asked.number <= max(numbers or (0,)) - KEPT
 
-    def written(self) -> str:
-        """All of it as JSON. Every change is one node's: the others are not written anew."""
-        for node, numbers in self._nodes.items():
-            if node not in self._written:
-                self._written[node] = f"{json.dumps(node)}: {json.dumps([*numbers.items()])}"
-        return f"{{{', '.join(self._written[node] for node in self._nodes)}}}"
-
-    def changed(self) -> None:
-        """It was changed by something else than a request."""
-        self._written.clear()
+    def snapshot(self) -> dict[str, list[list[int]]]:
+        return {
+            node: [[number, index] for number, index in numbers.items()]
+            for node, numbers in self._nodes.items()
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._written.clear()
         self._nodes = {node: dict(map(tuple, rows)) for node, rows in state.items()}

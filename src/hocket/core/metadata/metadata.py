@@ -291,13 +291,12 @@ class Metadata:
             if part:
                 parts[name] = part
         if self.done:  # a node alone has none, and older versions can read its snapshot
-            parts[DONE] = self.done.written()
+            parts[DONE] = json.dumps(self.done.snapshot())
         return parts
 
     def changed(self) -> None:
         """A machine was changed by something else than an entry."""
         self._written.clear()
-        self.done.changed()
 
     def restore(self, index: int, snapshot: bytes) -> None:
         self._written.clear()

@@ -69,5 +69,5 @@ def in_order(value: Any) -> Any:
         parts = [in_order(each) for each in value]
         if all(type(part) is int for part in parts):
             return sorted(parts)
-        return sorted(parts, key=repr)
+        return sorted(parts, key=json.dumps)
     return value
