@@ -153,7 +153,7 @@ class Subscription:
 
         True: it is to be sent, and all is as if it had been read now. False: nothing has changed,
         and `step` has to decide. Of many subscriptions that are told the same most stand side by
-        side, and this takes a third of the time.
+        side, and this takes about half of the time.
         """
         progress = self.partitions[event.partition]
         if (
