@@ -23,6 +23,7 @@ def test_many_connections_on_one_broker_keep_apart_and_all_end(kind):
         assert connects.reasons == []
         assert len(client.queues) == len(server.queues) == count
         assert set(client.queues) == set(connects.queues)
+        assert {queue.way for queue in client.queues} == {"local"}
         assert set(server.queues) == set(accepts.queues)
         for queues in (client.queues, server.queues):
             assert len({queue.local_port for queue in queues}) == count

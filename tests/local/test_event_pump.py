@@ -246,6 +246,20 @@ def test_a_post_from_a_task_being_drained_raises_closed():
     assert outcomes == ["closed", "closed"]
 
 
+def test_nobody_moves_in_after_stop():
+    class Late:
+        def pump_stopped(self) -> None:
+            raise AssertionError("it was never there")
+
+    pump = EventPump("pump")
+    pump.start()
+    pump.stop()
+    late = Late()
+    with pytest.raises(Closed, match="'pump' was stopped"):
+        pump.attach(late)
+    assert late not in pump._residents
+
+
 def test_stop_from_the_pumps_own_thread_does_not_join_itself():
     order = []
     pump = EventPump().start()
