@@ -134,6 +134,35 @@ def check(nodes: Dying) -> None:
     assert Counter(nodes.letters()) == expected
 
 
+def test_those_of_a_partition_keep_their_order_though_the_first_has_to_be_tried_again():
+    """As when nobody leads the dead letters yet: those behind it must not be quicker."""
+    nodes = Dying()
+    storing = nodes.machines[1].node.node.storing  # type: ignore[union-attr]
+    store, refused = storing.store, []
+
+    def refuse_the_first(topic, number, records, entry, done):
+        if refused:
+            store(topic, number, records, entry, done)
+        else:
+            refused.append(entry)
+            done(HocketError("nobody leads it yet"))
+
+    storing.store = refuse_the_first
+    client = Asking(nodes, 1)
+    opened = client.ask(
+        frames.OpenSubscription, topic=TOPIC, index="i", mode="shared", consumer=b"c" * 16,
+        prefetch=COUNT, credit_bytes=1 << 20, start=Start("earliest"),
+    )  # fmt: skip
+    nodes.run(SECOND // 5)
+    for offset in range(COUNT):
+        ranges = packed([0, offset, offset + 1])
+        client.begin(frames.Settle, handle=opened.handle, action="reject", ranges=ranges)
+        nodes.run(5_000)
+    check(nodes)
+    assert refused
+    assert [int(offset) for _, offset in nodes.letters()] == list(range(COUNT))
+
+
 def test_a_dead_letter_is_stored_on_the_node_that_holds_its_partition():
     nodes = Dying()
     nodes.reject_all()

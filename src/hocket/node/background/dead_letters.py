@@ -174,7 +174,8 @@ class DeadLetters:
 
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""
-        busy = {unit.source for unit in self._under_way.values()}
+        # Whatever is put off holds up its source: the units of one are stored in their order.
+        busy = {unit.source for unit in (*self._under_way.values(), *self._put_off_units)}
         # By home: a node that is away holds up what goes to it, and nothing else.
         counts = Counter(map(self._home_of, self._under_way.values()))
         waiting, self.waiting = self.waiting, []
