@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hocket.pipelines.engine import Engine
 
 LOOK_SECONDS = 1.0  # between two looks at the figures
+HEAR_SECONDS = 0.2  # between two looks at whether a signal came
 END_SECONDS = 30.0  # an update that is under way may take so long to end when the run is stopped
 TELL_SECONDS = 60.0  # an update in which nothing happened is told only so often
 RETRY_SECONDS = (1.0, 5.0, 25.0)  # after an update that failed, and the next one, and the next
@@ -138,9 +139,11 @@ class Running:
             if until is not None and until.is_set():
                 return False
             assert self._live is not None
-            with suppress(HocketError):
-                if self._live.listen(max(0.0, min(left, 0.2))):
+            try:
+                if self._live.listen(max(0.0, min(left, HEAR_SECONDS))):
                     return True
+            except HocketError:  # nobody can ask while the broker is away
+                time.sleep(max(0.0, min(left, HEAR_SECONDS)))
             if left <= 0:
                 return False
         return True
@@ -158,8 +161,10 @@ class Running:
         now = time.monotonic()
         if update.rows or update.bad or update.number == 1 or now - self._told_at > TELL_SECONDS:
             assert self._live is not None
-            self._live.say("update", **asdict(update))
-            self._told_at = now
+            # The node that keeps the state of runs may be away: the next update says it all again.
+            with suppress(HocketError):
+                self._live.say("update", **asdict(update))
+                self._told_at = now
 
 
 def _measure(update: Update, before: Figures, now: Figures, began: float) -> None:
