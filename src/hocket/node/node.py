@@ -107,12 +107,12 @@ class Node:
         log_settings = replace(settings.log, new_groups=(DECISIONS,))
         store = LogStore.open(disk, executor, clock, log_settings)
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
-        self._wiring = wiring
+        self._wiring = self.wiring = wiring  # the latter for what extends a node
         self.group0 = Group0(wiring, alone=alone)
         self.name = wiring.name
         self.cluster = wiring.cluster
         metadata = wiring.metadata
-        self._access = Access(metadata.indexes)
+        self._access = wiring.access = Access(metadata.indexes)
         registry = Registry(metadata.indexes)
         wiring.catalogue.nodes = lambda: max(1, len(registry.members))
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)

@@ -15,7 +15,7 @@ from hocket import frames
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.roster import Change
-from hocket.core.session.permissions import RULES
+from hocket.core.session.permissions import RULES, Rights
 from hocket.core.session.session import (
     TRUSTED,
     Caller,
@@ -424,3 +424,23 @@ def test_while_the_first_admin_is_on_its_way_nobody_else_can_be_made_one():
 )
 def test_producer_ids_are_their_users_and_of_nobody_while_there_are_none(subject: str, owner: str):
     assert session_of(subject).rights.owner == owner
+
+
+def test_a_veto_takes_rights_and_gives_none():
+    asked = []
+
+    def veto(user: str, action: str, topic: str, index: str) -> str:
+        asked.append((user, action, topic, index))
+        return "" if topic == "day" else "it is night"
+
+    access = Access()
+    rights = Rights(access, trusted=False)
+    access.veto = veto
+    rights.need("publish", "day")
+    with pytest.raises(NotAllowed, match="it is night"):
+        rights.need("publish", "night")
+    with pytest.raises(NotAllowed, match="it is night"):
+        rights.need_admin()
+    assert asked[-1] == ("", "admin", "*", "*")
+    Rights(access, trusted=True).need("publish", "night")  # within the process nobody is asked
+    assert len(asked) == 3

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hocket.node.cluster.member import Place
     from hocket.node.cluster.starting import Wish
     from hocket.node.settings import NodeSettings
+    from hocket.plugins.host import Host
     from hocket.rpc import Endpoint
 
 log = logging.getLogger("hocket.serve")
@@ -56,6 +57,7 @@ SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STOPPING_WITHOUT_TLS = (*STOPPING, signal.SIGHUP)  # else that has another meaning
 _ERROR_OF_CONFIG = "hocket.config.error"  # a key of the context's meta
+_PLUGINS = "hocket.config.plugins"  # another: the settings of plug-ins, by name
 CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -90,7 +92,10 @@ def _load_config(context: click.Context, option: click.Parameter, path: Path) ->
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and parameter.expose_value
     }
+    context.meta[_PLUGINS] = _tables_of_plugins(values.pop("plugins", {}), path, option)
     for name, value in values.items():
+        if name == "plugin" and isinstance(value, list):
+            continue
         if name not in known:
             raise click.BadParameter(
                 f"'{path}' has the unknown setting '{name}'; there are {', '.join(sorted(known))}",
@@ -100,7 +105,18 @@ def _load_config(context: click.Context, option: click.Parameter, path: Path) ->
             raise click.BadParameter(
                 f"'{path}': '{name}' must be a text or a number, not {value!r}", param=option
             )
-    context.default_map = {name.replace("-", "_"): str(value) for name, value in values.items()}
+    context.default_map = {
+        name.replace("-", "_"): list(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _tables_of_plugins(tables: object, path: Path, option: click.Parameter) -> dict[str, Any]:
+    if isinstance(tables, dict) and all(isinstance(each, dict) for each in tables.values()):
+        return tables
+    raise click.BadParameter(
+        f"'{path}': the settings of a plug-in stand below [plugins.NAME]", param=option
+    )
 
 
 def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
@@ -130,6 +146,10 @@ hocket.toml has the options' names:
 
   listen = "127.0.0.1:4150"
   data = "/var/lib/hocket"
+  plugin = ["schema"]
+
+  [plugins.schema]
+  directory = "/etc/hocket/schemas"
 """,
 )
 @click.option(
@@ -188,6 +208,11 @@ hocket.toml has the options' names:
     "--scrub-interval", type=DURATION_US,
     help="Read and verify everything stored this often; 0 for never. [default: 1d]",
 )  # fmt: skip
+@click.option(
+    "--plugin", metavar="NAME", multiple=True,
+    help="Run this plug-in; they are called in the order in which they are named. See `hocket "
+    "plugin list`.",
+)  # fmt: skip
 @click.pass_context
 def serve(
     context: click.Context,
@@ -207,6 +232,7 @@ def serve(
     domain: str,
     capacity: int,
     advertise: str | None,
+    plugin: tuple[str, ...],
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -237,6 +263,7 @@ def serve(
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
+    plugins = _plugins(plugin, context.meta.get(_PLUGINS, {}))
     wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
     listener = _bound(listen)
     bound = Address(*listener.getsockname()[:2])
@@ -248,6 +275,8 @@ def serve(
     broker = report.broker
     endpoint = None
     try:
+        if plugins is not None:
+            plugins.attach(broker.node)
         settle(directory, place, broker.node.metadata_index)
         # Else the cluster knows whether there are users, and tells it.
         founds = place.membership.is_founder and broker.node.group0.is_lone
@@ -304,7 +333,17 @@ def serve(
         if endpoint is not None:
             endpoint.close()
         broker.close()
+        if plugins is not None:
+            plugins.close()
         listener.close()
+
+
+def _plugins(names: tuple[str, ...], tables: dict[str, Any]) -> Host | None:
+    if not names and not tables:
+        return None  # and nothing of them is loaded
+    from hocket.plugins.enabling import enable
+
+    return enable(names, tables)
 
 
 def _bound(listen: Address) -> socket.socket:

@@ -31,6 +31,7 @@ from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.crowds import Crowds
+from hocket.node.running.hooks import Given
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
 from hocket.ports import Network
@@ -354,9 +355,19 @@ class Deliveries:
                 traffic.bytes_given += found.bytes
                 self._partitions[opened.groups[effect.partition]].given_bytes += found.bytes
                 self._network.send(connection, deliver, found.slices)
+                if self._partitions.hooks.on_deliver is not None:
+                    self._partitions.hooks.on_deliver(_given(opened, effect, found))
             elif isinstance(effect, TellMoved):
                 self._tell_moved(opened, effect)
         return [effect for effect in effects if isinstance(effect, Read)]
+
+
+def _given(opened: Open, send: Send, found: ReadResult) -> Given:
+    records = found.end_offset - send.offset
+    return Given(
+        opened.address, opened.topic, send.partition, send.offset, found.end_offset, records,
+        found.slices,
+    )  # fmt: skip
 
 
 def _taken_over(topic: str, index: str) -> str:
