@@ -61,7 +61,7 @@ from hocket.node.replication.copies import Copies
 from hocket.node.replication.deciders import DeciderCopies
 from hocket.node.replication.group0 import Group0, Office
 from hocket.node.replication.replicas import Replicas
-from hocket.node.requests import alone
+from hocket.node.requests import alone, plugging
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.auditing import Auditors, ReadingAudit
 from hocket.node.requests.consuming import Consuming
@@ -200,6 +200,7 @@ class Node:
             **self.preferring.servants(),
             **self.naming.servants(),
             **alone.servants(),
+            **plugging.servants(self._wiring),
         }
         changes = {kind: partial(self._change, servants[kind]) for kind in CHANGES}
         claimed = self.naming.claiming(changes[frames.RegisterName])

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from hocket.cluster_model import PluginState
 from hocket.core.ring.contact import Contact
 from hocket.errors import CorruptData, Rejected
 from hocket.model import TopicConfig
@@ -111,6 +112,19 @@ class Host:
         hooks.on_topic = self._topic if topics else None
         nodes = any(any(self._with(hook)) for hook in ("on_node_joined", "on_node_left"))
         hooks.on_members = self._members_are if nodes else None
+        hooks.states = self.states
+
+    def states(self) -> tuple[PluginState, ...]:
+        """How the hooks of all plug-ins fare."""
+        return tuple(
+            PluginState(
+                each.name, each.loaded.version, each.loaded.policy, each.is_on, each.problem,
+                hook, timing.calls, timing.rejections, timing.failures, timing.slow,
+                timing.total_ns // 1_000, timing.max_ns // 1_000,
+            )
+            for each in self.plugins
+            for hook, timing in each.timings.items()
+        )  # fmt: skip
 
     def _with(self, hook: str) -> Iterable[Running]:
         """Those that have the hook, and are on or have a say though they are off."""

@@ -72,6 +72,14 @@ def test_a_node_runs_it_with_its_settings(site: Path, tmp_path: Path):
         with pytest.raises(Rejected, match="nobody says never here"):
             client.publish("t", b"never")
         fails(Hocket(broker.url)("publish", "t", "never"), 1, "nobody says never here")
+        told = run("plugin", "list", "--server", broker.url, "--json").json()
+        (node,) = told["nodes"]
+        (state,) = node["hooks"]
+        assert (state["plugin"], state["hook"], state["on"]) == ("guard", "on_publish", True)
+        assert (state["calls"], state["rejections"], state["failures"]) == (3, 2, 0)
+        assert 0 < state["max_us"] <= state["total_us"]
+        assert told["silent"] == []
+        assert b"guard" in run("plugin", "list", "--server", broker.url).stdout
         assert broker.stop() == 0
 
 

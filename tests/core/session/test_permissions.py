@@ -97,6 +97,7 @@ MATRIX: dict[type, str] = {
     frames.ReadAudit: ADMINS,
     frames.DescribeCluster: EVERYBODY_KNOWN,
     frames.SetCluster: ADMINS,
+    frames.DescribePlugins: ADMINS,
     frames.RegisterName: "off binder admin trusted",
     frames.ReleaseName: EVERYBODY_KNOWN,  # who knows the lease
     frames.FindName: "off connecter admin trusted",
@@ -111,7 +112,7 @@ FROM_BROKERS = {
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
     frames.ClusterIs, frames.TreeIs, frames.NameIs, frames.NamesAre, frames.PipeWanted,
-    frames.PipeIs,
+    frames.PipeIs, frames.PluginsAre,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -172,6 +173,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.ReadAudit: (),
         frames.DescribeCluster: (),
         frames.SetCluster: (3,),
+        frames.DescribePlugins: (),
         frames.RegisterName: (topic, "thread", b"l" * 16, b"k" * 32),
         frames.ReleaseName: (topic, b"l" * 16),
         frames.FindName: (topic,),

@@ -211,6 +211,7 @@ RULES: dict[type, Rule | None] = {
     frames.ReadAudit: _admin,
     frames.DescribeCluster: _known,
     frames.SetCluster: _admin,
+    frames.DescribePlugins: _admin,
     frames.RegisterName: _needs_on_name("bind"),
     frames.ReleaseName: _known,  # the lease is the permission
     frames.FindName: _needs_on_name("connect"),

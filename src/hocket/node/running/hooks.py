@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from hocket.cluster_model import PluginState
 from hocket.core.ring.contact import Contact
 from hocket.model import TopicConfig
 from hocket.node.running.sessions import Address
@@ -53,7 +54,9 @@ OnMembers = Callable[[tuple[Contact, ...]], None]  # the nodes of the cluster, f
 
 
 class Hooks:
-    __slots__ = ("authenticate", "on_deliver", "on_members", "on_publish", "on_topic")
+    __slots__ = (
+        "authenticate", "on_deliver", "on_members", "on_publish", "on_topic", "states",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.on_publish: OnPublish | None = None
@@ -61,3 +64,4 @@ class Hooks:
         self.authenticate: Authenticate | None = None
         self.on_topic: OnTopic | None = None
         self.on_members: OnMembers | None = None
+        self.states: Callable[[], tuple[PluginState, ...]] = tuple  # how plug-ins fare, for people
