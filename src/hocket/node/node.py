@@ -135,7 +135,7 @@ class Node:
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
         operations = Operations(wiring.network)
-        self._copies = Copies(wiring)
+        self._copies = self.copies = Copies(wiring)
         self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)

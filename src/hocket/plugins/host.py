@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.cluster_model import PluginState
 from hocket.core.ring.contact import Contact
-from hocket.errors import CorruptData, Rejected
+from hocket.errors import CorruptData, HocketError, Rejected
 from hocket.model import TopicConfig
 from hocket.node.running.hooks import Given, Passing
 from hocket.plugins.batches import Delivery, Publish
-from hocket.plugins.found import Loaded
+from hocket.plugins.doors import Door, Surroundings
+from hocket.plugins.found import Loaded, Unusable
 
 if TYPE_CHECKING:
     from hocket.node.node import Node
@@ -79,6 +80,7 @@ class Host:
         self._members: dict[str, Contact] = {}
         self._node: Node | None = None
         self._publishing: list[Running] = []
+        self._doors: list[Door] = []
 
     def add(
         self, loaded: Loaded, *, slow_ms: float = SLOW_MS, failures_max: int = FAILURES_MAX
@@ -94,6 +96,40 @@ class Host:
         _version, members = node.registering.members()
         self._members = {each.node: each for each in members}
         self._set_hooks()
+
+    def open_doors(self, around: Surroundings) -> list[Door]:
+        """Raises what a door raises whose plug-in is closed: what was asked for cannot be had."""
+        for each in list(self._with("open_door")):
+            try:
+                door = each.loaded.functions["open_door"](around)
+            except HocketError as error:
+                if each.is_closed:
+                    raise
+                log.warning("plug-in '%s' has no door: %s", each.name, error)
+            except Exception as error:
+                if each.is_closed:
+                    raise Unusable(
+                        f"plug-in '{each.name}' cannot open its door: {type(error).__name__}: "
+                        f"{error}"
+                    ) from error
+                log.warning("plug-in '%s' has no door: %r", each.name, error)
+            else:
+                if door is not None:
+                    self._doors.append(door)
+        return self._doors
+
+    def renew_tls(self) -> None:
+        for door in self._doors:
+            door.renew_tls()
+
+    def close_doors(self) -> None:
+        """Before the node: a door may need it to finish what it has begun."""
+        while self._doors:
+            door = self._doors.pop()
+            try:
+                door.close()
+            except Exception as error:  # noqa: BLE001 - the node goes down all the same
+                log.warning("a door at %s did not close: %r", door.address, error)
 
     def close(self) -> None:
         for each in self._with("on_close"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hocket.model import TopicConfig
     from hocket.plugins.batches import Delivery, Publish
+    from hocket.plugins.doors import Door, Surroundings
 
 API = 1
 
@@ -91,6 +92,15 @@ def on_node_left(node: str, address: str) -> None:
 
 
 @spec
+def open_door(around: Surroundings) -> Door | None:
+    """The node serves: open something that listens, on threads of its own.
+
+    `around` has the node's certificates, who is allowed what, and how to be a client of the node.
+    What it returns is closed when the node goes down. Cost: once.
+    """
+
+
+@spec
 def command() -> click.Command | None:
     """A command of click, to be run as `hocket NAME` by the name of the plug-in.
 
@@ -106,6 +116,6 @@ def on_close() -> None:
 
 HOOKS = (
     "on_publish", "on_deliver", "authenticate", "authorize", "on_topic_created",
-    "on_topic_altered", "on_topic_deleted", "on_node_joined", "on_node_left", "command",
-    "on_close",
+    "on_topic_altered", "on_topic_deleted", "on_node_joined", "on_node_left", "open_door",
+    "command", "on_close",
 )  # fmt: skip

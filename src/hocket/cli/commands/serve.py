@@ -173,6 +173,10 @@ hocket.toml has the options' names:
     help="Offer Cap'n Proto RPC there as well; port 0 picks a free one.",
 )  # fmt: skip
 @click.option(
+    "--metrics-listen", metavar="HOST:PORT", type=Checked("address", parse_address),
+    help="Offer metrics for Prometheus there, at /metrics; port 0 picks a free one.",
+)  # fmt: skip
+@click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="The data directory, made if missing. [default: hocket in the user's data directory]",
 )  # fmt: skip
@@ -219,6 +223,7 @@ def serve(
     /,
     listen: Address,
     rpc_listen: Address | None,
+    metrics_listen: Address | None,
     data: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -245,7 +250,7 @@ def serve(
     load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
-    ports = [listen] if rpc_listen is None else [listen, rpc_listen]
+    ports = [each for each in (listen, rpc_listen, metrics_listen) if each is not None]
     token = None
     if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
@@ -263,7 +268,7 @@ def serve(
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
-    plugins = _plugins(plugin, context.meta.get(_PLUGINS, {}))
+    plugins = _plugins(plugin, context.meta.get(_PLUGINS, {}), metrics_listen)
     wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
     listener = _bound(listen)
     bound = Address(*listener.getsockname()[:2])
@@ -294,7 +299,7 @@ def serve(
         stopping = Stopping(broker, endpoint)
         stopping.on_signals(STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
         if load_tls is not None:
-            _renew_tls_on_signal(broker, endpoint, load_tls, wish.tls)
+            _renew_tls_on_signal(broker, endpoint, load_tls, wish.tls, plugins)
         scheme = "hocket" if tls is None else "hockets"
 
         def ready() -> None:
@@ -310,6 +315,8 @@ def serve(
                 except NoConnection as error:
                     raise click.ClickException(str(error)) from error
                 also = f", RPC on {urls['rpc']},"
+            if plugins is not None:
+                also += _open_doors(plugins, broker, load_tls)
             broker.serve_clients(True)
             report.started(urls, tls=tls is not None)
             _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
@@ -330,6 +337,8 @@ def serve(
         if stopping.failure is not None:
             raise stopping.failure
     finally:
+        if plugins is not None:
+            plugins.close_doors()
         if endpoint is not None:
             endpoint.close()
         broker.close()
@@ -338,12 +347,36 @@ def serve(
         listener.close()
 
 
-def _plugins(names: tuple[str, ...], tables: dict[str, Any]) -> Host | None:
-    if not names and not tables:
+def _plugins(
+    names: tuple[str, ...], tables: dict[str, Any], metrics: Address | None
+) -> Host | None:
+    if not names and not tables and metrics is None:
         return None  # and nothing of them is loaded
     from hocket.plugins.enabling import enable
+    from hocket.plugins.found import make
 
-    return enable(names, tables)
+    host = enable(names, tables)
+    if metrics is not None:
+        from hocket.metrics.plugin import Metrics
+
+        host.add(make("metrics", Metrics, {"host": metrics.host, "port": metrics.port}))
+    return host
+
+
+def _open_doors(
+    plugins: Host, broker: Broker, load_tls: Callable[[], ssl.SSLContext] | None
+) -> str:
+    """Where the doors of plug-ins are, in words for the line that says that all is ready."""
+    from hocket.plugins.doors import Surroundings
+
+    def check(listen: Address) -> None:
+        refuse_if_open(listen, tls=load_tls is not None, users=broker.node.access_is_on)
+
+    try:
+        doors = plugins.open_doors(Surroundings(broker, load_tls, check))
+    except NoConnection as error:
+        raise click.ClickException(str(error)) from error
+    return "".join(f", {door.address}," for door in doors)
 
 
 def _bound(listen: Address) -> socket.socket:
@@ -456,6 +489,7 @@ def _renew_tls_on_signal(
     endpoint: Endpoint | None,
     load: Callable[[], ssl.SSLContext],
     dialling: Callable[[], ssl.SSLContext | None],
+    plugins: Host | None,
 ) -> None:
     def renew() -> None:
         try:
@@ -464,6 +498,8 @@ def _renew_tls_on_signal(
                 dialling.renew()
             if endpoint is not None:
                 endpoint.renew_tls(load())
+            if plugins is not None:
+                plugins.renew_tls()
         except HocketError as error:
             log.error("the TLS certificates in use stay: %s", error)  # noqa: TRY400 - no trace
         else:

@@ -232,6 +232,8 @@ class Producing:
         batch = batch_of(info, payload)
         if not is_comparable:
             batch.crc = None
+        if self._wiring.hooks.meter is not None:
+            self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
         now_us = self._wiring.clock.now_us()
         if hosted.waits_for:
             batch.dues = _checked_dues(payload, info, now_us)
@@ -308,6 +310,9 @@ class Producing:
 
     def acked(self, hosted: Hosted, effect: events.Acked) -> None:
         origin, number = effect.origin, hosted.core.number
+        if self._wiring.hooks.meter is not None:
+            batches = len(effect.offsets)
+            self._wiring.hooks.meter.acked(origin, number, effect.sequence, batches)
         answer: Frame
         if origin.request:
             answer = frames.Published(origin.request, number, effect.offsets[0])

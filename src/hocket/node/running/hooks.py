@@ -9,9 +9,10 @@ All of them are called on the node's own thread, and must not wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket.cluster_model import PluginState
+from hocket.core.origin import Origin
 from hocket.core.ring.contact import Contact
 from hocket.model import TopicConfig
 from hocket.node.running.sessions import Address
@@ -53,13 +54,21 @@ OnTopic = Callable[[str, str, TopicConfig | None], None]  # "create", "alter", "
 OnMembers = Callable[[tuple[Contact, ...]], None]  # the nodes of the cluster, from now on
 
 
+class Meter(Protocol):
+    """Measures publishing: told of each batch, when it comes and when it is acked."""
+
+    def pushed(self, origin: Origin, partition: int, sequence: int) -> None: ...
+    def acked(self, origin: Origin, partition: int, sequence: int, batches: int) -> None: ...
+
+
 class Hooks:
     __slots__ = (
-        "authenticate", "on_deliver", "on_members", "on_publish", "on_topic", "states",
+        "authenticate", "meter", "on_deliver", "on_members", "on_publish", "on_topic", "states",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.on_publish: OnPublish | None = None
+        self.meter: Meter | None = None
         self.on_deliver: OnDeliver | None = None
         self.authenticate: Authenticate | None = None
         self.on_topic: OnTopic | None = None
