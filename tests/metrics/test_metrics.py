@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import hocket
 from hocket.metrics.meters import BOUNDS, Histogram, Publishing
 from hocket.metrics.names import METRICS
+from tests.support import certificates
 from tests.support.cli import Hocket, Serving, serving
 
 METRICS_AT = "--metrics-listen"
@@ -100,6 +102,24 @@ def test_with_users_a_scrape_needs_a_token_that_may_read_everything(tmp_path: Pa
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 get(url, token)
         assert get(url.replace("/metrics", "/healthz")) == "ok\n"
+
+
+def test_with_tls_it_speaks_tls_and_who_says_nothing_holds_nobody_up(tmp_path: Path):
+    made = certificates.made(tmp_path)
+    token_file = tmp_path / "admin.token"
+    with serving(
+        tmp_path / "data", METRICS_AT, "127.0.0.1:0", "--tls-cert", str(made.server.certificate),
+        "--tls-key", str(made.server.key), "--admin-token-file", str(token_file),
+    ) as broker:  # fmt: skip
+        url = endpoint(broker)
+        assert url.startswith("https://")
+        port = int(url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)):  # and no handshake
+            tls = made.client()
+            assert get(url.replace("/metrics", "/readyz"), tls=tls) == "ok\n"
+            text = get(url, token_file.read_text().strip(), tls)
+        assert samples(text)["hocket_leaders", frozenset()] == 0
+        assert broker.stop() == 0
 
 
 def test_beyond_loopback_it_is_refused_without_tls_and_users(tmp_path: Path):
