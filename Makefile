@@ -39,7 +39,7 @@ tests_of_contract        := tests/contract# of the worlds a slice: see test-long
 tests_of_core            := tests/core $(MODELS:%=--ignore=%) --deselect=$(PLANTED)
 tests_of_local           := tests/local $(STRESS:%=--ignore=%) $(MODELS:%=--ignore=%)
 tests_of_models          := $(MODELS) $(PLANTED)
-tests_of_node            := tests/node README.md docs# every snippet of README and docs is a test
+tests_of_node            := tests/node tests/plugins tests/metrics README.md docs# every snippet of README and docs is a test
 tests_of_spark-pipelines := tests/pipelines# of those that start Spark one: see test-pipelines
 tests_of_spark-jobs      := $(SPARK_JOBS)# each starts a Spark of its own
 tests_of_spark-parts     := $(filter-out $(SPARK_JOBS) $(SESSIONS),$(wildcard tests/spark/test_*.py))

@@ -8,6 +8,7 @@ from hocket.cluster_model import (
     AuditRecord,
     NodeAddress,
     NodeDescription,
+    PluginState,
     RingNode,
     TreeNode,
 )
@@ -131,3 +132,18 @@ class SetCluster:
 
     request: int
     replication: int = 0  # of topics that are made from now on; 0: as it is
+
+
+@dataclass(slots=True)
+class DescribePlugins:
+    """Ask which plug-ins this node runs. Answered by PluginsAre."""
+
+    request: int
+
+
+@dataclass(slots=True)
+class PluginsAre:
+    request: int
+    node: str
+    name: str
+    hooks: tuple[PluginState, ...]

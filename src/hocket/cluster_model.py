@@ -111,6 +111,33 @@ class AuditLog:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginState:
+    """One hook of a plug-in that a node runs, since the node was started."""
+
+    plugin: str
+    version: str
+    policy: str  # "open" or "closed"
+    on: bool  # False: it has failed too often, and is not called any more
+    problem: str  # what it failed with last; empty: nothing
+    hook: str
+    calls: int
+    rejections: int  # batches that it refused
+    failures: int
+    slow: int  # calls that took longer than it may
+    total_us: int
+    max_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlugins:
+    """What a node says of the plug-ins that it runs."""
+
+    node: str  # the id of its store
+    name: str
+    hooks: tuple[PluginState, ...]  # in the order in which plug-ins are called
+
+
+@dataclass(frozen=True, slots=True)
 class NameDescription:
     """A broker's name in the cluster. Without an `address` it is reached through its node."""
 

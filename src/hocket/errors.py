@@ -320,6 +320,12 @@ class SequenceGap(HocketError):
     code = "sequenceGap"
 
 
+class Rejected(HocketError):
+    """A plug-in of the broker refuses these messages; its text says why. They are not stored."""
+
+    code = "rejected"
+
+
 class StorageFull(HocketError):
     """The broker's disk is full: nothing is written until there is room; reading goes on."""
 

@@ -33,6 +33,7 @@ from hocket.cluster_frames import (
     AuditIs as AuditIs,
     ClusterIs as ClusterIs,
     DescribeCluster as DescribeCluster,
+    DescribePlugins as DescribePlugins,
     DescribeRing as DescribeRing,
     DescribeTree as DescribeTree,
     FindLeaders as FindLeaders,
@@ -41,6 +42,7 @@ from hocket.cluster_frames import (
     ListNodes as ListNodes,
     LookUpKey as LookUpKey,
     NodesAre as NodesAre,
+    PluginsAre as PluginsAre,
     ReadAudit as ReadAudit,
     RingIs as RingIs,
     SetCluster as SetCluster,
@@ -592,4 +594,5 @@ Frame = (
     | DescribeCluster | ClusterIs | SetCluster | OpenFeed | DescribeTree | TreeIs
     | RegisterName | ReleaseName | FindName | NameIs | ListNames | NamesAre
     | OpenPipe | PipeWanted | TakePipe | PipeIs | DeliverAlike
+    | DescribePlugins | PluginsAre
 )  # fmt: skip

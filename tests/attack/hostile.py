@@ -60,6 +60,7 @@ SAMPLES: list[Frame] = [
     frames.ReadAudit(1, 0),
     frames.DescribeCluster(1),
     frames.SetCluster(1, 9),
+    frames.DescribePlugins(1),
     frames.DescribeTopic(1, OPEN),
     frames.FindOffsets(1, OPEN, Start("time", 5)),
     frames.ListIndexes(1, OPEN),

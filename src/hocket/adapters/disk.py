@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from hocket.errors import DataDirectoryInUse
@@ -32,12 +33,21 @@ NOT_KNOWN = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.
 class DirectoryFile:
     """The real `ports.File`."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, disk: DirectoryDisk | None = None) -> None:
         self._descriptor = descriptor
+        self._disk = disk
         # The flag for a write that is synced at once; 0: it is not known here.
         self._dsync: int = getattr(os, "RWF_DSYNC", 0) if hasattr(os, "pwritev") else 0
 
     def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
+        if not sync or self._disk is None or self._disk.on_sync is None:
+            self._write(buffers, position, sync=sync)
+            return
+        began = perf_counter()
+        self._write(buffers, position, sync=True)
+        self._disk.on_sync(perf_counter() - began)
+
+    def _write(self, buffers: Sequence[Buffer], position: int, *, sync: bool) -> None:
         views = [view for view in map(_as_bytes, buffers) if len(view)]
         at_once = sync and self._dsync and 0 < len(views) <= BUFFERS_MAX
         if at_once:
@@ -108,10 +118,12 @@ class DirectoryDisk:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = Path(root)
         self._lock = -1
+        # Told how long each synced write took, in seconds, on the thread that wrote.
+        self.on_sync: Callable[[float], None] | None = None
 
     def open(self, path: str, *, create: bool = False) -> DirectoryFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DirectoryFile(os.open(self.root / path, flags, 0o640))
+        return DirectoryFile(os.open(self.root / path, flags, 0o640), self)
 
     def exists(self, path: str) -> bool:
         return (self.root / path).exists()

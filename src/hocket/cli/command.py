@@ -136,7 +136,8 @@ def _format_examples(examples: str, formatter: click.HelpFormatter) -> None:
 class Program(Group):
     """The root of all commands.
 
-    Each of `names` is a module of `hocket.cli.commands` with a command of the same name.
+    Each of `names` is a module of `hocket.cli.commands` with a command of the same name. What else
+    there is comes from plug-ins: they are loaded for `--help`, and for names that are none of ours.
     """
 
     def __init__(self, *args: Any, names: Sequence[str], **kwargs: Any) -> None:
@@ -145,11 +146,15 @@ class Program(Group):
         self._names = names
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self._names)
+        from hocket.plugins.commands import command_names
+
+        return [*self._names, *(each for each in command_names() if each not in self._names)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in self._names:
-            return None
+            from hocket.plugins.commands import command_of
+
+            return command_of(cmd_name)
         command: click.Command = getattr(import_module(f"hocket.cli.commands.{cmd_name}"), cmd_name)
         return command
 

@@ -11,7 +11,7 @@ from hocket.cli.server_options import server_options
 COMMANDS = [
     "serve", "ping", "topic", "publish", "produce", "consume", "index", "dlq", "user", "role",
     "grant", "can", "audit", "ring", "node", "name", "cluster", "context", "log", "certs",
-    "pipeline", "sim", "completion",
+    "pipeline", "plugin", "sim", "completion",
 ]  # fmt: skip
 
 

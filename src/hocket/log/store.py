@@ -86,7 +86,7 @@ class LogStore:
         self._waiting_bytes = 0  # of all groups, and part of what is unwritten
         form = Format(disk, self.store_id, directory.version)
         self.recovered = found.recovered
-        self._wal = Wal(
+        self._wal = self.wal = Wal(
             disk, executor, settings, salt_of(self.store_id), found.files, form,
             durable=self._durable, failed=self._failed, room=self._check_room,
             unwritten=lambda: self._unwritten,

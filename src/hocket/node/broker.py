@@ -68,6 +68,8 @@ class Member(Protocol):
 
     def tick(self) -> None: ...
     def close(self) -> None: ...
+    def on_stored(self, told: Callable[[int], None]) -> None:
+        """Tell how long it took, in us, until entries were durable at another node."""
 
 
 class Broker:
@@ -94,7 +96,7 @@ class Broker:
         self.connections_ended = 0  # those that were open when it began to shut down
         self._is_running = False
         self._is_inherited = False  # this process is a child, and the broker its parent's
-        self._disk = DirectoryDisk(path)
+        self._disk = self.disk = DirectoryDisk(path)
         self.member: Member | None = None
         try:
             if make_member is None:
@@ -181,6 +183,10 @@ class Broker:
     def serve_clients(self, serves: bool) -> None:
         """Whether clients are let in; a node of a cluster may have to catch up before."""
         self._connections.starting = not serves
+
+    @property
+    def serves_clients(self) -> bool:
+        return not self._connections.starting
 
     def renew_tls(self, tls: ssl.SSLContext) -> None:
         """Use `tls` for new connections at every port with TLS. Call it on the broker's thread."""
@@ -368,7 +374,7 @@ class LocalLink:
 
     def __init__(self, broker: Broker, number: int) -> None:
         self._broker = broker
-        self._number = number
+        self._number = self.number = number
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """Never waits. The payload must not be changed any more."""

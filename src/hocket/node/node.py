@@ -61,7 +61,7 @@ from hocket.node.replication.copies import Copies
 from hocket.node.replication.deciders import DeciderCopies
 from hocket.node.replication.group0 import Group0, Office
 from hocket.node.replication.replicas import Replicas
-from hocket.node.requests import alone
+from hocket.node.requests import alone, plugging
 from hocket.node.requests.access import Guarding
 from hocket.node.requests.auditing import Auditors, ReadingAudit
 from hocket.node.requests.consuming import Consuming
@@ -107,12 +107,12 @@ class Node:
         log_settings = replace(settings.log, new_groups=(DECISIONS,))
         store = LogStore.open(disk, executor, clock, log_settings)
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
-        self._wiring = wiring
+        self._wiring = self.wiring = wiring  # the latter for what extends a node
         self.group0 = Group0(wiring, alone=alone)
         self.name = wiring.name
         self.cluster = wiring.cluster
         metadata = wiring.metadata
-        self._access = Access(metadata.indexes)
+        self._access = wiring.access = Access(metadata.indexes)
         registry = Registry(metadata.indexes)
         wiring.catalogue.nodes = lambda: max(1, len(registry.members))
         metadata.register(EntryKind.CONFIG, metadata_core.CATALOGUE, wiring.catalogue)
@@ -135,7 +135,7 @@ class Node:
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
         operations = Operations(wiring.network)
-        self._copies = Copies(wiring)
+        self._copies = self.copies = Copies(wiring)
         self._copies.on_index_refused = operations.part_done
         self._consuming = Consuming(wiring, operations)
         self._indexes = Indexes(wiring, operations)
@@ -200,6 +200,7 @@ class Node:
             **self.preferring.servants(),
             **self.naming.servants(),
             **alone.servants(),
+            **plugging.servants(self._wiring),
         }
         changes = {kind: partial(self._change, servants[kind]) for kind in CHANGES}
         claimed = self.naming.claiming(changes[frames.RegisterName])

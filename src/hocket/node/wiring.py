@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hocket import frames
+from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.metadata import GROUP, Metadata, with_asker
 from hocket.core.origin import Asked, Origin
@@ -33,9 +34,10 @@ Servant = Callable[[int, Session, Demand, memoryview], None]  # serves one kind 
 
 class Wiring:
     __slots__ = (
-        "asked", "asked_hash", "catalogue", "clock", "cluster", "crowds", "deciders", "deliveries",
-        "entropy", "feeds", "log", "metadata", "metadata_is_whole", "metadata_term", "name",
-        "network", "on_metadata", "partitions", "sessions", "settings", "shares", "unclaimed",
+        "access", "asked", "asked_hash", "catalogue", "clock", "cluster", "crowds", "deciders",
+        "deliveries", "entropy", "feeds", "hooks", "log", "metadata", "metadata_is_whole",
+        "metadata_term", "name", "network", "on_metadata", "partitions", "sessions", "settings",
+        "shares", "unclaimed",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +57,7 @@ class Wiring:
         self.network = NetworkWithin(network)
         self.entropy = entropy
         self.metadata = Metadata()
+        self.access: Access  # who may do what; the node sets it
         self.metadata_term = 1
         self.catalogue = Catalogue(
             indexes=self.metadata.indexes, me=log.store_id, founder=self.cluster
@@ -74,7 +77,10 @@ class Wiring:
         self.deliveries = Deliveries(
             log, self.network, self.partitions, self.sessions.forget_handle, self.crowds
         )
-        self.feeds = Feeds(self.network, self.partitions.traffic, self.sessions.forget_handle)
+        self.hooks = self.partitions.hooks
+        self.feeds = Feeds(
+            self.network, self.partitions.traffic, self.sessions.forget_handle, self.hooks
+        )
         self.shares = Shares(log, self.network, clock, self.partitions, self.sessions.forget_handle)
 
     def append_metadata(self, kind: int, index: int, body: bytes) -> None:

@@ -119,6 +119,8 @@ struct Frame {
     takePipe @81 :TakePipe;
     pipeIs @82 :PipeIs;
     deliverAlike @83 :DeliverAlike;
+    describePlugins @84 :DescribePlugins;
+    pluginsAre @85 :PluginsAre;
   }
 }
 
@@ -1766,4 +1768,61 @@ struct TakePipe {
 struct PipeIs {
   # The pipe stands. This is the last frame of the connection in this direction. What follows are
   # bytes of the process at the other end.
+}
+
+struct DescribePlugins {
+  # Which plug-ins this node runs, and how they fare. The answer is PluginsAre.
+}
+
+struct PluginsAre {
+  # The answer to DescribePlugins.
+
+  node @0 :Text;
+  # The id of the node's store.
+
+  name @1 :Text;
+  # The node's name.
+
+  hooks @2 :List(PluginState);
+  # In the order in which plug-ins are called.
+}
+
+struct PluginState {
+  # One hook of a plug-in, since the node was started.
+
+  plugin @0 :Text;
+  # The plug-in's name.
+
+  version @1 :Text;
+  # The version of its package.
+
+  policy @2 :Text;
+  # "open": what it should have judged passes when it fails. "closed": that is refused.
+
+  on @3 :Bool;
+  # False: it has failed too often, and is not called any more.
+
+  problem @4 :Text;
+  # What it failed with last. Empty: nothing.
+
+  hook @5 :Text;
+  # The hook's name.
+
+  calls @6 :UInt64;
+  # How often it was called.
+
+  rejections @7 :UInt64;
+  # How many batches it has refused.
+
+  failures @8 :UInt64;
+  # How often it failed.
+
+  slow @9 :UInt64;
+  # How many calls took longer than they may.
+
+  totalUs @10 :UInt64;
+  # How long all calls took, in microseconds.
+
+  maxUs @11 :UInt64;
+  # How long the longest took.
 }

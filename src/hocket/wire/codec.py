@@ -83,6 +83,11 @@ def by_name(name: str) -> Codec | None:
     return _BY_NAME[name]
 
 
+def name_of(number: int) -> str:
+    """The name of the codec with this number, which is known."""
+    return "none" if number == NONE else _BY_NUMBER[number].name
+
+
 def check(number: int, packed: memoryview, length: int) -> None:
     """Raises CorruptData if the bytes say of themselves that `length` bytes cannot come out."""
     codec = _BY_NUMBER[number]

@@ -38,6 +38,7 @@ from hocket.frames import (
     Ping,
     PipeIs,
     PipeWanted,
+    PluginsAre,
     ProducerOpened,
     Publish,
     Published,
@@ -81,7 +82,7 @@ _BY_SERVER: frozenset[type[Frame]] = _BY_EITHER | {
     LeadersAre,
     ClusterIs,
     TreeIs,
-    NameIs, NamesAre, PipeWanted, PipeIs, DeliverAlike,
+    NameIs, NamesAre, PipeWanted, PipeIs, DeliverAlike, PluginsAre,
 }  # fmt: skip
 _BY_CLIENT: frozenset[type[Frame]] = _BY_EITHER | (
     frozenset(get_args(Frame)) - _BY_SERVER - {Hello, Welcome}

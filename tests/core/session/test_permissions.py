@@ -16,7 +16,7 @@ from hocket import frames
 from hocket.core.metadata.access import Access
 from hocket.core.metadata.catalogue import Catalogue
 from hocket.core.metadata.roster import Change
-from hocket.core.session.permissions import RULES
+from hocket.core.session.permissions import RULES, Rights
 from hocket.core.session.session import (
     TRUSTED,
     Caller,
@@ -98,6 +98,7 @@ MATRIX: dict[type, str] = {
     frames.ReadAudit: ADMINS,
     frames.DescribeCluster: EVERYBODY_KNOWN,
     frames.SetCluster: ADMINS,
+    frames.DescribePlugins: ADMINS,
     frames.RegisterName: "off binder admin trusted",
     frames.ReleaseName: EVERYBODY_KNOWN,  # who knows the lease
     frames.FindName: "off connecter admin trusted",
@@ -112,7 +113,7 @@ FROM_BROKERS = {
     frames.Lease, frames.Settled, frames.TokenIssued, frames.Access, frames.Explained,
     frames.RingIs, frames.KeyIsOwned, frames.NodesAre, frames.LeadersAre, frames.AuditIs,
     frames.ClusterIs, frames.TreeIs, frames.NameIs, frames.NamesAre, frames.PipeWanted,
-    frames.PipeIs, frames.DeliverAlike,
+    frames.PipeIs, frames.DeliverAlike, frames.PluginsAre,
 }  # fmt: skip
 OF_TOPICS = [  # what is about a topic, and tells nothing about it to those who may not know
     frames.CreateTopic, frames.AlterTopic, frames.DeleteTopic, frames.DescribeTopic,
@@ -173,6 +174,7 @@ def sent(kind: type, topic: str = "orders") -> Frame:
         frames.ReadAudit: (),
         frames.DescribeCluster: (),
         frames.SetCluster: (3,),
+        frames.DescribePlugins: (),
         frames.RegisterName: (topic, "thread", b"l" * 16, b"k" * 32),
         frames.ReleaseName: (topic, b"l" * 16),
         frames.FindName: (topic,),
@@ -450,3 +452,23 @@ def test_while_the_first_admin_is_on_its_way_nobody_else_can_be_made_one():
 )
 def test_producer_ids_are_their_users_and_of_nobody_while_there_are_none(subject: str, owner: str):
     assert session_of(subject).rights.owner == owner
+
+
+def test_a_veto_takes_rights_and_gives_none():
+    asked = []
+
+    def veto(user: str, action: str, topic: str, index: str) -> str:
+        asked.append((user, action, topic, index))
+        return "" if topic == "day" else "it is night"
+
+    access = Access()
+    rights = Rights(access, trusted=False)
+    access.veto = veto
+    rights.need("publish", "day")
+    with pytest.raises(NotAllowed, match="it is night"):
+        rights.need("publish", "night")
+    with pytest.raises(NotAllowed, match="it is night"):
+        rights.need_admin()
+    assert asked[-1] == ("", "admin", "*", "*")
+    Rights(access, trusted=True).need("publish", "night")  # within the process nobody is asked
+    assert len(asked) == 3

@@ -136,6 +136,7 @@ FROM_CLIENTS: dict[type, Frame] = {
         frames.ReadAudit(7, 5),
         frames.DescribeCluster(7),
         frames.SetCluster(7, 3),
+        frames.DescribePlugins(7),
         frames.RegisterName(7, "chat", "thread", b"l" * 16, b"k" * 32),
         frames.ReleaseName(7, "chat", b"l" * 16),
         frames.FindName(7, "chat"),
@@ -178,6 +179,7 @@ FROM_BROKERS: dict[type, Frame] = {
         frames.PipeWanted(7, "chat", b"p" * 16),
         frames.PipeIs(7),
         frames.DeliverAlike(7, b"", 0, 0, 0),
+        frames.PluginsAre(7, "n1", "", ()),
     )
 }
 EVERY_KIND = FROM_CLIENTS | FROM_BROKERS

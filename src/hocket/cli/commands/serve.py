@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hocket.node.cluster.member import Place
     from hocket.node.cluster.starting import Wish
     from hocket.node.settings import NodeSettings
+    from hocket.plugins.host import Host
     from hocket.rpc import Endpoint
 
 log = logging.getLogger("hocket.serve")
@@ -56,6 +57,7 @@ SWITCH_INTERVAL = 0.0001
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STOPPING_WITHOUT_TLS = (*STOPPING, signal.SIGHUP)  # else that has another meaning
 _ERROR_OF_CONFIG = "hocket.config.error"  # a key of the context's meta
+_PLUGINS = "hocket.config.plugins"  # another: the settings of plug-ins, by name
 CERTIFICATE_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -90,7 +92,10 @@ def _load_config(context: click.Context, option: click.Parameter, path: Path) ->
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and parameter.expose_value
     }
+    context.meta[_PLUGINS] = _tables_of_plugins(values.pop("plugins", {}), path, option)
     for name, value in values.items():
+        if name == "plugin" and isinstance(value, list):
+            continue
         if name not in known:
             raise click.BadParameter(
                 f"'{path}' has the unknown setting '{name}'; there are {', '.join(sorted(known))}",
@@ -100,7 +105,18 @@ def _load_config(context: click.Context, option: click.Parameter, path: Path) ->
             raise click.BadParameter(
                 f"'{path}': '{name}' must be a text or a number, not {value!r}", param=option
             )
-    context.default_map = {name.replace("-", "_"): str(value) for name, value in values.items()}
+    context.default_map = {
+        name.replace("-", "_"): list(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _tables_of_plugins(tables: object, path: Path, option: click.Parameter) -> dict[str, Any]:
+    if isinstance(tables, dict) and all(isinstance(each, dict) for each in tables.values()):
+        return tables
+    raise click.BadParameter(
+        f"'{path}': the settings of a plug-in stand below [plugins.NAME]", param=option
+    )
 
 
 def set_up_log(context: click.Context, _option: click.Parameter, form: str) -> str:
@@ -130,6 +146,10 @@ hocket.toml has the options' names:
 
   listen = "127.0.0.1:4150"
   data = "/var/lib/hocket"
+  plugin = ["schema"]
+
+  [plugins.schema]
+  directory = "/etc/hocket/schemas"
 """,
 )
 @click.option(
@@ -151,6 +171,10 @@ hocket.toml has the options' names:
 @click.option(
     "--rpc-listen", metavar="HOST:PORT", type=Checked("address", parse_address),
     help="Offer Cap'n Proto RPC there as well; port 0 picks a free one.",
+)  # fmt: skip
+@click.option(
+    "--metrics-listen", metavar="HOST:PORT", type=Checked("address", parse_address),
+    help="Offer metrics for Prometheus there, at /metrics; port 0 picks a free one.",
 )  # fmt: skip
 @click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
@@ -188,12 +212,18 @@ hocket.toml has the options' names:
     "--scrub-interval", type=DURATION_US,
     help="Read and verify everything stored this often; 0 for never. [default: 1d]",
 )  # fmt: skip
+@click.option(
+    "--plugin", metavar="NAME", multiple=True,
+    help="Run this plug-in; they are called in the order in which they are named. See `hocket "
+    "plugin list`.",
+)  # fmt: skip
 @click.pass_context
 def serve(
     context: click.Context,
     /,
     listen: Address,
     rpc_listen: Address | None,
+    metrics_listen: Address | None,
     data: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -207,6 +237,7 @@ def serve(
     domain: str,
     capacity: int,
     advertise: str | None,
+    plugin: tuple[str, ...],
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -219,7 +250,7 @@ def serve(
     load_tls = _tls_loader(tls_cert, tls_key, tls_ca)
     tls = None if load_tls is None else load_tls()
     directory = default_data_directory() if data is None else data
-    ports = [listen] if rpc_listen is None else [listen, rpc_listen]
+    ports = [each for each in (listen, rpc_listen, metrics_listen) if each is not None]
     token = None
     if not directory.exists():  # so there is no user; refuse before the directory is made
         for each in ports:
@@ -237,6 +268,7 @@ def serve(
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
+    plugins = _plugins(plugin, context.meta.get(_PLUGINS, {}), metrics_listen)
     wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
     listener = _bound(listen)
     bound = Address(*listener.getsockname()[:2])
@@ -248,6 +280,8 @@ def serve(
     broker = report.broker
     endpoint = None
     try:
+        if plugins is not None:
+            plugins.attach(broker.node)
         settle(directory, place, broker.node.metadata_index)
         # Else the cluster knows whether there are users, and tells it.
         founds = place.membership.is_founder and broker.node.group0.is_lone
@@ -265,7 +299,7 @@ def serve(
         stopping = Stopping(broker, endpoint)
         stopping.on_signals(STOPPING if tls is not None else STOPPING_WITHOUT_TLS)
         if load_tls is not None:
-            _renew_tls_on_signal(broker, endpoint, load_tls, wish.tls)
+            _renew_tls_on_signal(broker, endpoint, load_tls, wish.tls, plugins)
         scheme = "hocket" if tls is None else "hockets"
 
         def ready() -> None:
@@ -281,6 +315,8 @@ def serve(
                 except NoConnection as error:
                     raise click.ClickException(str(error)) from error
                 also = f", RPC on {urls['rpc']},"
+            if plugins is not None:
+                also += _open_doors(plugins, broker, load_tls)
             broker.serve_clients(True)
             report.started(urls, tls=tls is not None)
             _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")
@@ -301,10 +337,46 @@ def serve(
         if stopping.failure is not None:
             raise stopping.failure
     finally:
+        if plugins is not None:
+            plugins.close_doors()
         if endpoint is not None:
             endpoint.close()
         broker.close()
+        if plugins is not None:
+            plugins.close()
         listener.close()
+
+
+def _plugins(
+    names: tuple[str, ...], tables: dict[str, Any], metrics: Address | None
+) -> Host | None:
+    if not names and not tables and metrics is None:
+        return None  # and nothing of them is loaded
+    from hocket.plugins.enabling import enable
+    from hocket.plugins.found import make
+
+    host = enable(names, tables)
+    if metrics is not None:
+        from hocket.metrics.plugin import Metrics
+
+        host.add(make("metrics", Metrics, {"host": metrics.host, "port": metrics.port}))
+    return host
+
+
+def _open_doors(
+    plugins: Host, broker: Broker, load_tls: Callable[[], ssl.SSLContext] | None
+) -> str:
+    """Where the doors of plug-ins are, in words for the line that says that all is ready."""
+    from hocket.plugins.doors import Surroundings
+
+    def check(listen: Address) -> None:
+        refuse_if_open(listen, tls=load_tls is not None, users=broker.node.access_is_on)
+
+    try:
+        doors = plugins.open_doors(Surroundings(broker, load_tls, check))
+    except NoConnection as error:
+        raise click.ClickException(str(error)) from error
+    return "".join(f", {door.address}," for door in doors)
 
 
 def _bound(listen: Address) -> socket.socket:
@@ -417,6 +489,7 @@ def _renew_tls_on_signal(
     endpoint: Endpoint | None,
     load: Callable[[], ssl.SSLContext],
     dialling: Callable[[], ssl.SSLContext | None],
+    plugins: Host | None,
 ) -> None:
     def renew() -> None:
         try:
@@ -425,6 +498,8 @@ def _renew_tls_on_signal(
                 dialling.renew()
             if endpoint is not None:
                 endpoint.renew_tls(load())
+            if plugins is not None:
+                plugins.renew_tls()
         except HocketError as error:
             log.error("the TLS certificates in use stay: %s", error)  # noqa: TRY400 - no trace
         else:

@@ -9,6 +9,7 @@ from hocket.cluster_model import (
     ClusterDescription,
     KeyOwner,
     NodeDescription,
+    NodePlugins,
     RingDescription,
     TreeDescription,
 )
@@ -65,6 +66,14 @@ def cluster() -> Call[ClusterDescription]:
 def set_cluster(*, replication: int) -> Call[None]:
     frame = frames.SetCluster(0, check_int(replication, "replication", 1, 255))
     return Call(frame, lambda _answer: None, frames.Done, changes=True)
+
+
+def plugins() -> Call[NodePlugins]:
+    return Call(
+        frames.DescribePlugins(0),
+        lambda answer: NodePlugins(answer.node, answer.name, answer.hooks),
+        frames.PluginsAre,
+    )
 
 
 def audit(since_us: int) -> Call[frames.AuditIs]:

@@ -13,7 +13,7 @@ _READ_ONLY = (
     frames.Ping, frames.ListTopics, frames.DescribeTopic, frames.FindOffsets, frames.ListIndexes,
     frames.DescribeAccess, frames.ExplainAccess, frames.DescribeRing, frames.LookUpKey,
     frames.ListNodes, frames.FindLeaders, frames.ReadAudit, frames.DescribeCluster,
-    frames.DescribeTree, frames.ListNames, frames.FindName,
+    frames.DescribeTree, frames.ListNames, frames.FindName, frames.DescribePlugins,
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ if it is one after each of these entries: none comes back that was taken away.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,9 @@ class Access(Proposer):
         self._doubted: Roster | None = None
         self._certain = Roster()
         self._may_be_on = False  # there is a user after one of these entries
+        # What a plug-in has against something that is allowed, by user, action, topic and index;
+        # empty: nothing. It may take rights, and gives none.
+        self.veto: Callable[[str, Action, str, str], str] | None = None
 
     @property
     def is_on(self) -> bool:

@@ -49,7 +49,11 @@ class Rights:
             return _TRUSTED
         if not self.user and self._access.is_on:
             return Decision(False, NO_TOKEN)
-        return self._access.decide(self.user, action, topic, index)
+        decision = self._access.decide(self.user, action, topic, index)
+        if decision.allowed and self._access.veto is not None:
+            reason = self._access.veto(self.user, action, topic, index)
+            return Decision(False, reason) if reason else decision
+        return decision
 
     def may(self, actions: Iterable[Action], topic: str, index: str = EVERYTHING) -> bool:
         """Whether any of these actions is allowed."""
@@ -98,7 +102,7 @@ class Rights:
         decision = self._access.leading.explain(self.user, "admin", EVERYTHING)
         if not decision.allowed:
             raise NotAllowed(decision.reason if self.user else NO_TOKEN)
-        if self._access.is_in_doubt:
+        if self._access.is_in_doubt or self._access.veto is not None:
             self.need("admin", EVERYTHING)
 
 
@@ -207,6 +211,7 @@ RULES: dict[type, Rule | None] = {
     frames.ReadAudit: _admin,
     frames.DescribeCluster: _known,
     frames.SetCluster: _admin,
+    frames.DescribePlugins: _admin,
     frames.RegisterName: _needs_on_name("bind"),
     frames.ReleaseName: _known,  # the lease is the permission
     frames.FindName: _needs_on_name("connect"),

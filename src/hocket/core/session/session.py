@@ -574,6 +574,7 @@ class Session:
         frames.DescribeTree: _whole_topic,
         frames.ReadAudit: _plain,
         frames.DescribeCluster: _plain,
+        frames.DescribePlugins: _plain,
         frames.SetCluster: _plain,
         **dict.fromkeys(frames.OF_NAMES, _plain),
     }

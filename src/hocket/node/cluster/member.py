@@ -256,6 +256,9 @@ class Member:
         self._resolving.abandon()
         self.cluster_node.close()
 
+    def on_stored(self, told: Callable[[int], None]) -> None:
+        self.cluster_node.replicas.on_stored = told
+
     # --- what the links tell ---------------------------------------------------------------------
 
     def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:

@@ -96,6 +96,7 @@ class Surroundings(Protocol):
     log: LogStore
 
     def now_us(self) -> int: ...
+    def stored_after(self, us: int) -> None: ...
     def after(self, delay_us: int, jitter_us: int, action: Callable[[], None]) -> Cancellable: ...
     def post(self, to: str, letter: Letter) -> None: ...
     def touched(self, replica: Replica[Any]) -> None:
@@ -374,6 +375,7 @@ class Replica(Generic[E]):
             outbound = self._outbound[effect.to] = Outbound(
                 self.group, effect.to, self.log.replicated, self._around.post,
                 lost=partial(self._not_sent, effect.to), now_us=self._around.now_us,
+                stored_after=self._around.stored_after,
             )  # fmt: skip
         outbound.send(effect)
 

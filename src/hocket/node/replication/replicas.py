@@ -65,6 +65,7 @@ class Replicas:
     ) -> None:
         self.host = Host(me, life, settings or RaftSettings())
         self.log = store
+        self.on_stored: Callable[[int], None] | None = None  # for metrics: how long it took, in us
         self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
         self.homecoming = Homecoming(self)
         self.full_disk = FullDisk(self, store)
@@ -282,6 +283,10 @@ class Replicas:
             self._marked_us = now_us
             for number in self.host.leading:
                 self._replicas[number].mark()
+
+    def stored_after(self, us: int) -> None:
+        if self.on_stored is not None:
+            self.on_stored(us)
 
     def is_behind(self, replica: Replica[Any], peer: str) -> bool:
         """Whether a copy is not known to have what its leader, this node, had a moment ago.

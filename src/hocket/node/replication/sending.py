@@ -37,13 +37,16 @@ class Outbound:
         *,
         lost: Callable[[HocketError], None],
         now_us: Callable[[], int],
+        stored_after: Callable[[int], None],
     ) -> None:
+        """`stored_after` is told how long it took, in us, until entries were durable there."""
         self._group = group
         self._peer = peer
         self._log = log
         self._post = post
         self._lost = lost
         self._now_us = now_us
+        self._stored_after = stored_after
         self._wanted: deque[SendEntries] = deque()
         self._is_reading = False
         self._under_way: deque[tuple[int, int, int]] = deque()  # last index, bytes, since when
@@ -73,7 +76,9 @@ class Outbound:
     def heard(self, message: GroupMessage) -> None:
         if isinstance(message, Accepted):
             while self._under_way and self._under_way[0][0] <= message.stored:
-                self._under_way_bytes -= self._under_way.popleft()[1]
+                _last, size, since_us = self._under_way.popleft()
+                self._under_way_bytes -= size
+                self._stored_after(self._now_us() - since_us)
             self._go_on()
         elif isinstance(message, Rejected):  # Raft begins again elsewhere
             self._wanted.clear()

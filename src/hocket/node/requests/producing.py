@@ -9,7 +9,8 @@ from hocket import frames
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
 from hocket.core.partition import events
-from hocket.core.partition.events import StageAcked
+from hocket.core.partition.dedupe import New
+from hocket.core.partition.events import StageAcked, StageKey
 from hocket.core.session.session import Demand, OpenedProducer, Session
 from hocket.errors import (
     CorruptData,
@@ -19,6 +20,7 @@ from hocket.errors import (
     OutOfRange,
     ProducerConflict,
     ProtocolError,
+    Rejected,
     UnknownProducer,
 )
 from hocket.frames import Frame, packed
@@ -32,6 +34,7 @@ from hocket.model import (
 )
 from hocket.node.identity import audit
 from hocket.node.requests.transacting import Transacting
+from hocket.node.running.hooks import Passing
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import (
@@ -149,6 +152,8 @@ class Producing:
             try:
                 if opened.transaction:
                     self._check(info, payload)
+                    if self._wiring.hooks.on_publish is not None:
+                        self._show_staged(hosted, session, opened, info, payload)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
                     user = self._user_of(session, topic, hosted, info)
@@ -219,12 +224,68 @@ class Producing:
         refused: int | None = None,
     ) -> None:
         self._check(info, payload)
+        is_comparable = True
+        if self._wiring.hooks.on_publish is not None:
+            info, payload = self._hooked(hosted, origin.connection, info, payload)
+            is_comparable = False
         self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
+        if not is_comparable:
+            batch.crc = None
+        if self._wiring.hooks.meter is not None:
+            self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
         now_us = self._wiring.clock.now_us()
         if hosted.waits_for:
             batch.dues = _checked_dues(payload, info, now_us)
         self._wiring.partitions.step(hosted, events.Produce(origin, batch, now_us, user, refused))
+
+    def _hooked(
+        self, hosted: Hosted, connection: int, info: BatchInfo, payload: memoryview
+    ) -> tuple[BatchInfo, memoryview]:
+        """The batch as plug-ins want it; raises why they do not.
+
+        One that is stored already is not shown to them again: what they make of it may differ every
+        time. So while there are such plug-ins, a repetition is known by its sequence alone.
+        """
+        on_publish, core = self._wiring.hooks.on_publish, hosted.core
+        assert on_publish is not None
+        verdict = core.dedupe.judge(info.producer_id, info.epoch, info.sequence)
+        if not isinstance(verdict, New):
+            return info, payload
+        session = self._wiring.sessions.get(connection)
+        user = "" if session is None else session.rights.user
+        delayed = bool(hosted.waits_for)
+        made = on_publish(Passing(core.topic, core.number, user, payload, info, delayed))
+        if made is None:
+            return info, payload
+        payload = memoryview(made)
+        (info,) = whole_batches(payload)
+        self._check(info, payload)
+        return info, payload
+
+    def _show_staged(
+        self,
+        hosted: Hosted,
+        session: Session,
+        opened: OpenedProducer,
+        info: BatchInfo,
+        payload: memoryview,
+    ) -> None:
+        """Raises why plug-ins do not want a batch of a transaction. They cannot change it: whoever
+        commits the transaction names its batches by their checksums."""
+        on_publish = self._wiring.hooks.on_publish
+        key = StageKey(opened.transaction, opened.number, opened.producer_id)
+        if on_publish is None or info.sequence < hosted.core.stages.next_sequence(key):
+            return
+        passing = Passing(
+            hosted.core.topic, hosted.core.number, session.rights.user, payload, info,
+            transaction=True,
+        )  # fmt: skip
+        if on_publish(passing) is not None:
+            raise Rejected(
+                "a plug-in of the broker changes these messages, and a transaction knows its "
+                "messages by their checksums; publish them without a transaction"
+            )
 
     def _check(self, info: BatchInfo, payload: memoryview) -> None:
         """Raises for a batch that is too large, or that nobody could read."""
@@ -249,6 +310,9 @@ class Producing:
 
     def acked(self, hosted: Hosted, effect: events.Acked) -> None:
         origin, number = effect.origin, hosted.core.number
+        if self._wiring.hooks.meter is not None:
+            batches = len(effect.offsets)
+            self._wiring.hooks.meter.acked(origin, number, effect.sequence, batches)
         answer: Frame
         if origin.request:
             answer = frames.Published(origin.request, number, effect.offsets[0])

@@ -104,6 +104,8 @@ class Registering:
             self._wiring.append_metadata(EntryKind.NODES, change.index, change.body)
 
     def changed(self, changed: Changed) -> None:
+        if self._wiring.hooks.on_members is not None:
+            self._wiring.hooks.on_members(changed.members)
         done = changed.origin
         if done is not None:  # else another node has entered it
             assert callable(done)

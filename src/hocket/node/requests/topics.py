@@ -136,6 +136,10 @@ class Topics:
 
     def changed(self, changed: catalogue_core.Changed) -> None:
         change = changed.change
+        if self._wiring.hooks.on_topic is not None and not is_own_topic(change.topic):
+            known = self._wiring.catalogue.topics.get(change.topic)
+            config = None if known is None else known.config
+            self._wiring.hooks.on_topic(change.kind, change.topic, config)
         if change.kind == "delete":
             gone = f"topic {change.topic!r} was deleted"
             for hosted in filter(None, map(self._wiring.partitions.get, changed.groups)):

@@ -31,6 +31,7 @@ from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
 from hocket.node.running.crowds import Crowds
+from hocket.node.running.hooks import Given
 from hocket.node.running.partitions import Hosted, Partitions
 from hocket.node.running.sessions import Address
 from hocket.ports import Network
@@ -225,6 +226,13 @@ class Deliveries:
         traffic.bytes_given += found.bytes
         hosted.given_bytes += found.bytes
         self._network.send(connection, deliver, found.slices)
+        if self._partitions.hooks.on_deliver is not None:
+            records = found.end_offset - offset
+            given = Given(
+                address, hosted.core.topic, hosted.core.number, offset, found.end_offset, records,
+                found.slices,
+            )  # fmt: skip
+            self._partitions.hooks.on_deliver(given)
 
     def sought(self, hosted: Hosted, index: str, offset: int) -> None:
         """An index was put elsewhere: its consumer goes on at the new offset."""

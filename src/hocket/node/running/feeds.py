@@ -21,6 +21,7 @@ from hocket.core.relay.messages import Piece
 from hocket.errors import Busy, NotEnoughNodes
 from hocket.frames import Deliver, HandleEnded, Moved
 from hocket.model import SECOND_US, PartitionId
+from hocket.node.running.hooks import Given, Hooks
 from hocket.node.running.sessions import Address
 from hocket.node.running.traffic import Traffic
 from hocket.ports import Network
@@ -63,12 +64,13 @@ class _Feed:
 
 class Feeds:
     def __init__(
-        self, network: Network, traffic: Traffic, ended: Callable[[Address], None]
+        self, network: Network, traffic: Traffic, ended: Callable[[Address], None], hooks: Hooks
     ) -> None:
         self.relays: Relaying | None = None  # None: this node is in no cluster
         self._network = network
         self._traffic = traffic
         self._ended = ended
+        self._hooks = hooks
         self._open: dict[Address, _Feed] = {}
         self._next_look_us = 0
 
@@ -156,7 +158,15 @@ class Feeds:
             self._traffic.records_given += part.next - offset
             self._traffic.bytes_given += size
             deliver = Deliver(0, handle, part.partition_id.partition, offset, end)
-            self._network.send(connection, deliver, [piece.data for piece in some])
+            payload = [piece.data for piece in some]
+            self._network.send(connection, deliver, payload)
+            if self._hooks.on_deliver is not None:
+                where = part.partition_id
+                given = Given(
+                    feed.address, where.topic, where.partition, offset, part.next,
+                    part.next - offset, payload,
+                )  # fmt: skip
+                self._hooks.on_deliver(given)
 
     def _lost(self, feed: _Feed, part: _Part, first: int) -> None:
         connection, handle = feed.address

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hocket import frames
 from hocket.core.sharing import events as core
@@ -19,6 +19,7 @@ from hocket.errors import CorruptData, HocketError
 from hocket.frames import packed
 from hocket.log.model import FileUnreadable, ReadResult
 from hocket.log.store import LogStore
+from hocket.node.running.hooks import Given
 from hocket.node.running.partitions import Partitions
 from hocket.node.running.sessions import Address
 from hocket.node.running.shared_index import SharedIndex
@@ -200,8 +201,16 @@ class Leasing:
         traffic.records_given += sum(end - start for start, end, *_ in send.ranges)
         traffic.bytes_given += sent_bytes
         self._network.send(connection, lease, payload)
+        if self._partitions.hooks.on_deliver is not None and payload:
+            self._partitions.hooks.on_deliver(_given(shared, consumer.address, send, payload))
         unsent = read.bytes - sent_bytes
         return shared.core.step(core.Refunded(send.consumer, unsent)) if unsent else []
+
+
+def _given(shared: SharedIndex, address: Address, send: core.Send, payload: list[Any]) -> Given:
+    start, end = send.ranges[0][0], send.ranges[-1][1]
+    records = sum(end - start for start, end, *_ in send.ranges)
+    return Given(address, shared.topic, send.partition, start, end, records, payload)
 
 
 def _damage(error: HocketError, offset: int) -> tuple[int, int] | None:

@@ -35,6 +35,7 @@ from hocket.log.model import Loss, NewEntry, Purpose, RecoveredGroup
 from hocket.log.settings import GroupSettings
 from hocket.log.store import LogStore
 from hocket.model import EntryKind, TopicConfig
+from hocket.node.running.hooks import Hooks
 from hocket.node.running.traffic import Traffic
 from hocket.wire.batch import PRELUDE, BatchInfo, timestamps_of
 from hocket.wire.entry import HEADER_BYTES, Header, padded
@@ -139,6 +140,7 @@ class Partitions:
         self.guards: dict[int, Callable[[], None]] = {}
         self._changed: list[Hosted] = []
         self.traffic = Traffic()
+        self.hooks = Hooks()
 
     def __getitem__(self, group: int) -> Hosted:
         return self._hosted[group]

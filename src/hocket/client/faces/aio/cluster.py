@@ -14,6 +14,7 @@ from hocket.cluster_model import (
     KeyOwner,
     NameDescription,
     NodeDescription,
+    NodePlugins,
     RingDescription,
     TreeDescription,
 )
@@ -67,6 +68,13 @@ class AsyncClusterCalls:
     ) -> ClusterDescription:
         """What is set for the whole cluster, and how many nodes it has."""
         return await self._engine.call(cluster_calls.cluster(), timeout)
+
+    async def plugins(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> NodePlugins:
+        """The plug-ins of the node that this client is connected to, and how they fare; for admins.
+
+        Each node runs those that it was started with, so each has to be asked.
+        """
+        return await self._engine.call(cluster_calls.plugins(), timeout)
 
     async def set_cluster(
         self, *, replication: int, timeout: float | None = DEFAULT_TIMEOUT

@@ -16,6 +16,7 @@ from hocket.cluster_model import (
     KeyOwner,
     NameDescription,
     NodeDescription,
+    NodePlugins,
     RingDescription,
     TreeDescription,
 )
@@ -67,6 +68,13 @@ class ClusterCalls:
     def describe_cluster(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> ClusterDescription:
         """What is set for the whole cluster, and how many nodes it has."""
         return self._engine.call(cluster_calls.cluster(), timeout)
+
+    def plugins(self, *, timeout: float | None = DEFAULT_TIMEOUT) -> NodePlugins:
+        """The plug-ins of the node that this client is connected to, and how they fare; for admins.
+
+        Each node runs those that it was started with, so each has to be asked.
+        """
+        return self._engine.call(cluster_calls.plugins(), timeout)
 
     def set_cluster(self, *, replication: int, timeout: float | None = DEFAULT_TIMEOUT) -> None:
         """Change what is set for the whole cluster; for admins.

@@ -1,0 +1,1 @@
+"""Metrics: what is served, and that names, documents, dashboard and rules agree."""

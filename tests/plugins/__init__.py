@@ -1,0 +1,1 @@
+"""Plug-ins: found, set, called, and kept from harming the broker."""

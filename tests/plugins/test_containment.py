@@ -1,0 +1,130 @@
+"""A plug-in that raises or is slow is named, and harms nobody but as its policy says."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import pytest
+
+from hocket.errors import NotAllowed, Rejected
+from hocket.plugins import Publish, hook
+from hocket.plugins.testing import broker_with
+
+
+class Open:
+    """Changes a batch, and fails before it is done with it."""
+
+    api = 1
+    policy = "open"
+
+    @hook
+    def on_publish(self, batch: Publish) -> None:
+        batch.values = [b"spoilt"] * len(batch)
+        raise KeyError("of the plug-in")
+
+
+class Closed(Open):
+    policy = "closed"
+
+
+class Leaves:
+    api = 1
+    policy = "open"
+
+    @hook
+    def on_publish(self, batch: Publish) -> None:
+        sys.exit("a plug-in that ends the process")
+
+
+class Slow:
+    api = 1
+
+    @hook
+    def on_publish(self, batch: Publish) -> None:
+        time.sleep(0.03)
+
+
+class Veto:
+    api = 1
+
+    @hook
+    def authorize(self, user: str) -> str | None:
+        raise ValueError("no idea")
+
+
+def value_at(broker, offset: int) -> bytes:
+    with broker.client.subscribe("t", start="earliest") as subscription:
+        return [subscription.receive(10).value for _ in range(offset + 1)][-1]
+
+
+@pytest.mark.parametrize("plugin", [Open, Leaves])
+def test_one_that_fails_open_is_as_if_it_were_not_there(plugin, caplog: pytest.LogCaptureFixture):
+    name = plugin.__name__.lower()
+    with broker_with(plugin, failures_max=3) as broker:
+        broker.client.create_topic("t")
+        for number in range(5):
+            broker.client.publish("t", b"%d" % number)
+        assert value_at(broker, 4) == b"4"
+        running = broker.plugin(name)
+        assert not running.is_on
+        assert running.timings["on_publish"].failures == 3  # and then it was not called any more
+        node = broker._broker.node
+        assert node.wiring.hooks.on_publish is None  # nor does it cost anything
+    said = [record.getMessage() for record in caplog.records if record.name == "hocket.plugins"]
+    assert sum(f"plug-in '{name}' failed in on_publish" in line for line in said) == 3
+    assert sum(f"plug-in '{name}' is switched off" in line for line in said) == 1
+
+
+def test_one_that_fails_closed_lets_nothing_pass(caplog: pytest.LogCaptureFixture):
+    with broker_with(Closed, failures_max=2) as broker:
+        broker.client.create_topic("t")
+        for _ in range(4):  # also when it is off
+            with pytest.raises(Rejected, match="'closed', which has to look at these messages"):
+                broker.client.publish("t", b"v")
+        assert broker.plugin("closed").timings["on_publish"].calls == 2
+        assert broker.client.describe("t").partitions[0].end == 0
+    assert "what it should judge is refused" in caplog.text
+
+
+def test_failures_that_are_not_in_a_row_leave_it_on():
+    class Moody:
+        api = 1
+        policy = "open"
+
+        @hook
+        def on_publish(self, batch: Publish) -> None:
+            if batch.values[0] == b"bad":
+                raise ValueError
+
+    with broker_with(Moody, failures_max=2) as broker:
+        broker.client.create_topic("t")
+        for value in (b"bad", b"good", b"bad", b"good"):
+            broker.client.publish("t", value)
+        assert broker.plugin("moody").is_on
+        assert broker.plugin("moody").timings["on_publish"].failures == 2
+
+
+def test_one_that_is_slow_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture):
+    with broker_with(Slow, slow_ms=10) as broker, caplog.at_level(logging.WARNING):
+        broker.client.create_topic("t")
+        for _ in range(3):
+            broker.client.publish("t", b"v")
+        timing = broker.plugin("slow").timings["on_publish"]
+        assert (timing.calls, timing.slow) == (3, 3)
+        assert timing.max_ns >= 30e6
+    slow = [each.getMessage() for each in caplog.records if "took" in each.getMessage()]
+    assert len(slow) == 1
+    assert "plug-in 'slow' took" in slow[0]
+
+
+def test_a_judge_of_rights_that_fails_allows_nothing():
+    import hocket
+
+    with broker_with(Veto, failures_max=2) as broker:
+        broker.client.create_topic("t")  # within the process everything is allowed
+        with hocket.connect(broker.listen()) as client:
+            for _ in range(3):
+                with pytest.raises(NotAllowed, match="'veto', which has to allow it, failed"):
+                    client.publish("t", b"v")
