@@ -61,6 +61,7 @@ def start(node, name, calls, path):
     return process
 
 
+@pytest.mark.timeout(1200 if LONG else 120)  # fifty processes, one after the other, in the long run
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("victim", ["accepts", "calls"])
 def test_whoever_is_killed_every_message_is_accounted_for(tmp_path, way, victim):
