@@ -92,7 +92,7 @@ class Authentication:
             return
         now_us = self._wiring.clock.now_us()
         if self._wiring.hooks.authenticate is not None and self._is_vouched_for(login, now_us):
-            self._welcome(login)
+            self._welcome(login, login.user)
             return
         if self.catch_up is None or self._throttle.wait_us(self._address(login), now_us):
             self._look_at(login)
@@ -195,7 +195,7 @@ class Authentication:
     def _is_vouched_for(self, login: Login, now_us: int) -> bool:
         """Whether a plug-in says whose token it is, and there is such a user."""
         authenticate, address = self._wiring.hooks.authenticate, self._address(login)
-        if authenticate is None or self._throttle.wait_us(address, now_us):
+        if authenticate is None or not login.token or self._throttle.wait_us(address, now_us):
             return False
         user = authenticate(login.token, address)
         if user is None or user not in self._access.in_force.users:
