@@ -78,17 +78,21 @@ def test_of_two_runs_that_begin_at_once_the_earlier_one_stops(
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "is_attached", lambda *_: False)  # both looked before either was there
         second = begun(other, "race")
-    first_stops = until(lambda: _hears(first))
-    assert first_stops
+    assert until(lambda: first.listen(0.1))
+    assert "another run of 'race' has " in first.stop_reason
     assert not second.listen(0.1)
     second.end("finished")
 
 
-def _hears(run: LiveRun) -> bool:
-    try:
-        return run.listen(0.1)
-    except hocket.errors.Fenced:  # the broker has given the index to the other
-        return True
+def test_a_run_whose_place_another_has_taken_stops_though_it_heard_nothing_of_it(
+    client: Client, other: Client
+) -> None:
+    """As when the node with the state of runs died: the name looked free until it had come back."""
+    run = begun(client, "taken")
+    with other.subscribe("hocket.pipelines", index="taken"):
+        assert until(lambda: run.listen(0.1))
+    assert run.stop_reason == "another run of 'taken' has taken its place"
+    run.end("stopped")
 
 
 def test_a_run_whose_process_dies_is_seen_to_have_died(

@@ -116,7 +116,17 @@ def test_it_has_bounds() -> None:
     large = stored([of([(bytes(merging.BYTES_MAX // 4), None, 1)]) for _ in range(9)])
     found = merged(large)
     assert found is not None
-    assert found[1] == 4
+    assert found[1] == 3
+
+
+def test_what_is_large_stays_alone() -> None:
+    """Of two batches that are as large as a batch may be no batch can be made."""
+    large = of([(bytes(merging.BYTES_MAX), None, 1)])
+    assert merged(stored([one(1), large])) is None
+    assert merged(stored([large, one(1), one(2)])) is None
+    found = merged(stored([one(1), one(2), large]))
+    assert found is not None
+    assert found[1] == 2
 
 
 def test_nonsense_under_a_right_checksum_is_never_merged_unlike_it_is_read() -> None:

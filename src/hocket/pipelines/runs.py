@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from hocket.errors import HocketError, Timeout, UnknownTopic
+from hocket.errors import Fenced, HocketError, Timeout, UnknownTopic
 
 if TYPE_CHECKING:
     from hocket.client.faces.blocking.client import Client
@@ -213,6 +213,9 @@ class LiveRun:
             try:
                 message = self._subscription.receive(max(0.0, left))
             except Timeout:
+                break
+            except Fenced:  # for good: it would hear neither of that run nor of a request to stop
+                self.stop_reason = f"another run of {self._name!r} has taken its place"
                 break
             message.ack()
             if message.offset > self._began_at and message.key == self._name.encode():

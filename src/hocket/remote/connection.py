@@ -51,6 +51,7 @@ CORK_SECONDS = 20e-6
 CORKED_MESSAGES_MAX = 256  # so many leave together, at the latest
 LEAD_US = 10_000
 LINGER_US = 2_000_000  # how long a side that has said all waits for the other to end
+LAST_WORDS_US = 10_000_000  # how long what is said last may take to leave
 HUNG_UP = "the other process has hung up"
 READ_BYTES = 256 << 10
 COPIED_BELOW_BYTES = 32 << 10
@@ -210,7 +211,7 @@ class Connection:
         self._closed = False
         self._draining = False  # to be closed when all is sent
         self._lingers = False  # all is sent, and the other side has not ended yet
-        self._lingering: Timer | None = None  # until it has waited for long enough
+        self._lingering: Timer | None = None  # until it has waited for long enough, for either
         self._failed = ""
 
     # --- for any thread --------------------------------------------------------------------------
@@ -356,7 +357,9 @@ class Connection:
         return self._closed
 
     def close_when_sent(self) -> None:
-        """The last frame was given to be sent."""
+        """The last frame was given to be sent. On the loop's thread."""
+        if not (self._draining or self._closed):
+            self._lingering = self.loop.after(LAST_WORDS_US, self.close)
         self._draining = True
         self.flush()
         self._watch()
@@ -378,6 +381,8 @@ class Connection:
         except OSError:  # the other side is gone
             self.close()
             return
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._lingering = self.loop.after(LINGER_US, self.close)
         self._throw_away()
 

@@ -45,7 +45,9 @@ def merged(entries: Iterable[tuple[memoryview, int, Header]]) -> tuple[Batch, in
     for payload, position, header in entries:
         if not number:
             base = end = header.base_offset
-        if header.base_offset != end or len(values) >= RECORDS_MAX or size >= BYTES_MAX:
+        if header.base_offset != end or len(values) >= RECORDS_MAX:
+            break
+        if size + header.length > BYTES_MAX:  # a batch may be so large that nothing fits beside it
             break
         found = _records(payload, position, header)
         if found is None:

@@ -13,7 +13,7 @@ import pytest
 from hocket import frames
 from hocket.core.placement.storing import BatchStored, StoreBatch, StoredBatch
 from hocket.core.session.session import DEAD_LETTERS
-from hocket.errors import HocketError
+from hocket.errors import CorruptData, HocketError
 from hocket.frames import packed, unpacked
 from hocket.model import Start
 from hocket.node.background import dead_letters
@@ -161,6 +161,46 @@ def test_those_of_a_partition_keep_their_order_though_the_first_has_to_be_tried_
     check(nodes)
     assert refused
     assert [int(offset) for _, offset in nodes.letters()] == list(range(COUNT))
+
+
+class Refusing(Dying):
+    """The dead letters are refused until `store` is put back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        node = self.machines[1].node.node  # type: ignore[union-attr]
+        self.letters_of_1, self.storing = node._dead_letters, node.storing
+        self.store = self.storing.store
+        self.storing.store = lambda *args: args[-1](HocketError("there is no room"))
+        self._reject(Far(self, 1), 0)
+        self.until(lambda: bool(self.letters_of_1._put_off_units), 10, "it is put off")
+
+
+def test_dead_letters_that_wait_for_long_are_spoken_of_again(caplog, monkeypatch):
+    """One that can never be stored holds up all behind it: one line in a year would not be read."""
+    monkeypatch.setattr(dead_letters, "REMIND_US", 10 * SECOND)
+    nodes = Refusing()
+    nodes.run(5 * SECOND)
+    assert caplog.text.count("wait: there is no room") == 1
+    nodes.run(dead_letters.REMIND_US)
+    assert caplog.text.count("and those behind them of index 'i' wait: there is no room") == 2
+
+
+def test_a_batch_that_was_set_aside_and_not_stored_is_set_aside_again_by_who_leads_again(
+    monkeypatch,
+):
+    def cannot(*_):
+        raise CorruptData("it cannot be opened")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "parse", cannot)
+        nodes = Refusing()
+        hosted = nodes.hosted(0, TOPIC)
+        nodes.letters_of_1.leave(hosted)  # another node led for a moment, and came no further
+        nodes.storing.store = nodes.store
+        nodes.letters_of_1.take(hosted, "i", hosted.core.shares["i"].dying)
+        nodes.until(lambda: nodes.given_up == 1, 10, "it is given up")
+    assert [int(offset) for _, offset in nodes.letters()] == [0]
 
 
 def test_a_dead_letter_is_stored_on_the_node_that_holds_its_partition():

@@ -33,7 +33,7 @@ from hocket.core.sharing.state import DyingRow, Unit as Dying
 from hocket.errors import CorruptData, HocketError, OutOfRange, TopicExists
 from hocket.frames import Frame
 from hocket.log.model import FileUnreadable, ReadResult
-from hocket.model import DAY_US, OWN_PRODUCERS, TopicConfig
+from hocket.model import DAY_US, OWN_PRODUCERS, SECOND_US, TopicConfig
 from hocket.node.background.storing import Storing
 from hocket.node.running.own_requests import NODE
 from hocket.node.running.partitions import Hosted, batch_of
@@ -48,6 +48,7 @@ READ_BYTES = 1 << 20
 PIECE_BYTES = 1 << 20  # of one batch, unless a single message is larger
 CONFIG = TopicConfig(disk_retention_us=30 * DAY_US)  # replicas: as many as the topic has
 PART_BYTES = 32 << 20  # of a batch that cannot be read, in one dead letter
+REMIND_US = 600 * SECOND_US  # so often it is said again why dead letters wait
 PREFIX = "hocket-dlq-"  # of the headers that say where a dead letter came from
 
 Headers = dict[str, bytes | None]
@@ -79,6 +80,7 @@ class Unit:
     pieces: list[Piece] = field(default_factory=list)
     stored: int = 0  # how many of the pieces are in the dead letters, durably
     trouble: str = ""  # why the unit was put off, as was last logged
+    told_us: int = 0  # when that was
     life: int = 0  # see core.sharing.state.Unit: a message that was revived dies anew
 
     @property
@@ -165,12 +167,14 @@ class DeadLetters:
 
     def leave(self, hosted: Hosted) -> None:
         """Another node leads this partition from now on, and goes on with what dies there."""
+        for unit in (*self._under_way.values(), *self._put_off_units, *self.waiting):
+            if unit.hosted is hosted:
+                self._set_aside.pop(unit.source, None)  # it may not be stored yet
         self.waiting = [unit for unit in self.waiting if unit.hosted is not hosted]
         self._put_off_units = [unit for unit in self._put_off_units if unit.hosted is not hosted]
         for number, unit in list(self._under_way.items()):
             if unit.hosted is hosted:
                 del self._under_way[number]
-                self._set_aside.pop(unit.source, None)
 
     def work(self) -> None:
         """Begin with units that wait, one at a time of each source. Called each turn and tick."""
@@ -217,11 +221,13 @@ class DeadLetters:
 
     def _put_off(self, number: int, unit: Unit, why: str = "") -> None:
         """Try the unit again at the next tick; nothing is lost meanwhile."""
-        if why not in ("", unit.trouble):
-            unit.trouble = why
+        now_us = self._wiring.clock.now_us()
+        if why and (why != unit.trouble or now_us - unit.told_us >= REMIND_US):
+            unit.trouble, unit.told_us = why, now_us
             log.warning(
                 "messages %d to %d of topic %r, partition %d, cannot be put into the dead letters "
-                "yet: %s", unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, why,
+                "yet, and those behind them of index %r wait: %s",
+                unit.start, unit.end - 1, unit.topic, unit.hosted.core.number, unit.index, why,
             )  # fmt: skip
         if self._under_way.pop(number, None) is not None:  # else another node goes on with it
             self._put_off_units.append(unit)

@@ -5,8 +5,9 @@ end holds the quick one back, and a pipe takes little memory.
 
 Its users close only when both have said all they had to. So when one end has sent its last byte and
 that has been passed on, the other end is told so, and what that one still sends means nothing. It
-is read all the same, until that end closes, too: a socket that is closed with unread bytes takes
-back what it has sent. An end that takes nothing any more may have sent something before.
+is read all the same, until that end closes, too, or has not done so within `LINGER_US`: a socket
+that is closed with unread bytes takes back what it has sent. An end that takes nothing any more may
+have sent something before.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from collections.abc import Callable
 from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport, write
+from hocket.model import SECOND_US
+from hocket.timers import Timer
 
 log = logging.getLogger("hocket.node")
 
 WAITING_BYTES_MAX = 256 << 10  # in one direction; then the sender is not read
 READ_BYTES = 64 << 10
+LINGER_US = 30 * SECOND_US  # how long an end that was told all may take to close
 
 
 class Half:
@@ -45,6 +49,7 @@ class Pipe:
         self._gone = gone
         self._closed = False
         self._reads_on = False
+        self._lingering: Timer | None = None  # one end has said all, and the other was told
 
     def start(self) -> None:
         for half in self._halves:
@@ -55,6 +60,8 @@ class Pipe:
         if self._closed:
             return
         self._closed = True
+        if self._lingering is not None:
+            self._lingering.cancel()
         for half in self._halves:
             if half.events:
                 self._loop.unregister(half.descriptor)
@@ -123,6 +130,10 @@ class Pipe:
         if all(half.ended and half.deaf for half in self._halves):
             self.close()
             return
+        if self._lingering is None and any(
+            half.ended and self._other(half).deaf for half in self._halves
+        ):
+            self._lingering = self._loop.after(LINGER_US, self.close)
         for half in self._halves:
             room = self._other(half).unsent_bytes < WAITING_BYTES_MAX
             wanted = WRITE if half.unsent else 0
