@@ -231,14 +231,14 @@ class MixedModel(QueueModel):
 
 @pytest.mark.parametrize(
     ("model", "examples"),
-    [(QueueModel, 30), (OnePumpModel, 20), (ThreadsModel, 15), (MixedModel, 15)],
+    [(QueueModel, 15), (OnePumpModel, 10), (ThreadsModel, 8), (MixedModel, 8)],
     ids=["full-event", "full-event-one-pump", "full-event-threads", "mixed"],
 )
 def test_a_queue_agrees_with_two_lists(model, examples):
     run_state_machine_as_test(
         model,
         settings=settings(
-            max_examples=examples * (20 if LONG else 1),
+            max_examples=examples * (40 if LONG else 1),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -134,7 +134,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),
     "forget_counts_that_others_have_logged": ((ALIKE,), (0,)),
     "bury_as_another_producer_in_each_term": ((BURIED,), (43, 10)),
-    "lease_a_key_that_another_one_has": ((IN_KEYS,), (2, 0)),
+    "lease_a_key_that_another_one_has": ((IN_KEYS,), (11,)),
     "forget_own_indexes_that_others_have_logged": ((ALIKE, IN_ORDER), (0,)),
 }
 # A client that reads something else than it was told, or is told what cannot be, raises.

@@ -15,7 +15,7 @@ from hocket.sim.swarm import options_of
 from tests.support.sim.seeds import report_of
 
 # Short ones in which, taken together, every checker has something to look at.
-EVENTFUL = (5, 6, 7, 8, 11, 15, 16)
+EVENTFUL = (5, 6, 7, 8, 9, 11, 15, 16)
 SEEDS: Sequence[int] = range(int(os.environ.get("HOCKET_SEEDS", "0"))) or EVENTFUL
 # A majority is lost for good in one run of sixteen, and only where group 0 can bear that.
 RARE = {"nothing_is_acknowledged_without_a_majority"}

@@ -277,7 +277,7 @@ class KeySharingAgainstStory(SharingAgainstStory):
 
 
 LENGTH = settings(
-    max_examples=2_000 if LONG else 30, stateful_step_count=40, report_multiple_bugs=False
+    max_examples=2_000 if LONG else 15, stateful_step_count=40, report_multiple_bugs=False
 )
 
 
