@@ -18,11 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hocket
 from hocket.addresses import Address
-from hocket.metrics import endpoint as door
+from hocket.metrics import endpoint as door, gathering
 from hocket.metrics.endpoint import ASKING_MAX
 from hocket.metrics.meters import BOUNDS, Histogram, Publishing
 from hocket.metrics.names import METRICS
+from hocket.plugins import hook
 from hocket.plugins.doors import Surroundings
+from hocket.plugins.testing import broker_with
 from tests.support import certificates
 from tests.support.cli import Hocket, Serving, serving
 
@@ -185,6 +187,28 @@ def test_beyond_loopback_it_is_refused_without_tls_and_users(tmp_path: Path):
     assert outcome.code == 1
     assert "refused to listen on 0.0.0.0:0" in outcome.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_topic_may_be_deleted_in_the_middle_of_a_scrape(monkeypatch: pytest.MonkeyPatch):
+    class Nothing:
+        api = 1
+
+        @hook
+        def on_close(self) -> None: ...
+
+    monkeypatch.setattr(gathering, "PARTITIONS_AT_ONCE", 1)
+    with broker_with(Nothing) as broker:
+        for name in ("a", "b", "c"):
+            broker.client.create_topic(name)
+        found = gathering.Gathering(broker._broker)
+        steps = found.steps()
+        for _ in range(2):
+            broker.on_its_thread(lambda: next(steps))
+        for name in ("a", "b", "c"):
+            broker.client.delete_topic(name)
+        broker.on_its_thread(lambda: list(steps))
+    assert len(found.samples["hocket_partition_end_offset"]) <= 1
+    assert found.samples["hocket_under_replicated_partitions"] == [((), 0)]
 
 
 def test_a_histogram_counts_what_it_saw():

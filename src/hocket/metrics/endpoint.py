@@ -175,6 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
                 answers[path]()
             except HocketError as error:
                 self._answer(503, f"{error}\n")
+            except OSError:
+                raise  # the client has gone
+            except Exception:
+                log.exception("%s could not be answered", path)
+                self._answer(500, "this is a fault of the broker; see its log\n")
             finally:
                 slots.release()
 
