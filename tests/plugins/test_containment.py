@@ -6,12 +6,18 @@ import asyncio
 import logging
 import sys
 import time
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from hocket.errors import NotAllowed, Rejected
 from hocket.plugins import Publish, hook
+from hocket.plugins.found import Loaded, Unusable
+from hocket.plugins.host import Host
 from hocket.plugins.testing import broker_with
+
+if TYPE_CHECKING:
+    from hocket.plugins.doors import Surroundings
 
 
 class Open:
@@ -149,6 +155,32 @@ def test_a_judge_whose_answer_means_nothing_has_failed(answer: object):
         ):
             client.publish("t", b"v")
         assert "it has to return a text, or None" in broker.plugin("vague").problem
+
+
+def test_a_door_that_cannot_renew_its_certificates_is_named_and_the_others_do():
+    renewed = []
+
+    class Gate:
+        def __init__(self, address: str) -> None:
+            self.address = address
+
+        def renew_tls(self) -> None:
+            if self.address == "broken":
+                raise OSError("no such file")
+            renewed.append(self.address)
+
+        def close(self) -> None: ...
+
+    def doorkeeper(address: str) -> Loaded:
+        return Loaded(address, "1", "closed", {"open_door": lambda _around: Gate(address)})
+
+    host = Host()
+    for address in ("broken", "right"):
+        host.add(doorkeeper(address))
+    host.open_doors(cast("Surroundings", None))
+    with pytest.raises(Unusable, match=r"the door at broken keeps its own: .*no such file"):
+        host.renew_tls()
+    assert renewed == ["right"]
 
 
 def test_what_fails_at_a_login_is_told_without_the_token(caplog: pytest.LogCaptureFixture):

@@ -235,6 +235,8 @@ def test_users_are_known_by_a_token_of_another_kind_and_have_their_roles():
             alice.publish("day", b"v")
             with pytest.raises(NotAllowed, match="alice sleeps at night"):
                 alice.publish("night", b"v")
+            assert alice.can("alice", "publish", "day").allowed
+            assert alice.can("alice", "publish", "night").reason == "alice sleeps at night"
         with pytest.raises(NotAllowed, match="not that of a user"):
             hocket.connect(url, token="ydobon")  # whom the plug-in knows, and the broker does not
         with pytest.raises(NotAllowed, match="not that of a user"):

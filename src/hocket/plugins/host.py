@@ -130,8 +130,15 @@ class Host:
         return self._doors
 
     def renew_tls(self) -> None:
+        """Raises Unusable, when all have been told, for the last one that could not."""
+        failed: Unusable | None = None
         for door in self._doors:
-            door.renew_tls()
+            try:
+                door.renew_tls()
+            except Exception as error:  # noqa: BLE001 - it runs on the node's thread
+                failed = Unusable(f"the door at {door.address} keeps its own: {error!r}")
+        if failed is not None:
+            raise failed
 
     def close_doors(self) -> None:
         """Before the node: a door may need it to finish what it has begun."""
