@@ -5,18 +5,31 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import threading
+import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import hocket
+from hocket.addresses import Address
+from hocket.metrics import endpoint as door, gathering
+from hocket.metrics.endpoint import ASKING_MAX
 from hocket.metrics.meters import BOUNDS, Histogram, Publishing
 from hocket.metrics.names import METRICS
+from hocket.plugins import hook
+from hocket.plugins.doors import Surroundings
+from hocket.plugins.testing import broker_with
 from tests.support import certificates
 from tests.support.cli import Hocket, Serving, serving
+
+if TYPE_CHECKING:
+    from hocket.node.broker import Broker
 
 METRICS_AT = "--metrics-listen"
 
@@ -122,12 +135,80 @@ def test_with_tls_it_speaks_tls_and_who_says_nothing_holds_nobody_up(tmp_path: P
         assert broker.stop() == 0
 
 
+def test_who_connects_and_asks_nothing_takes_neither_files_nor_threads_nor_the_port(tmp_path: Path):
+    with serving(tmp_path / "data", METRICS_AT, "127.0.0.1:0") as broker, ExitStack() as stack:
+        url = endpoint(broker)
+        where = ("127.0.0.1", int(url.split(":")[2].split("/")[0]))
+        task = Path(f"/proc/{broker.process.pid}")
+        idle = len(list((task / "task").iterdir()))
+        silent = []
+        for _ in range(3 * ASKING_MAX):
+            silent.append(stack.enter_context(socket.create_connection(where)))
+            silent[-1].sendall(b"GET /metrics HTTP/1.0\r\nX-Slow: ")
+        assert get(url.replace("/metrics", "/healthz")) == "ok\n"
+        assert "hocket_build_info" in get(url)
+        silent[0].settimeout(10)
+        with suppress(ConnectionResetError):
+            assert silent[0].recv(1) == b""  # the oldest were hung up on
+        if task.exists():
+            assert len(list((task / "task").iterdir())) <= idle + ASKING_MAX + 2
+            assert len(list((task / "fd").iterdir())) < 2 * ASKING_MAX
+        began = time.monotonic()
+        assert broker.stop() == 0
+        assert time.monotonic() - began < 10  # whoever has not asked is not waited for
+
+
+def test_a_connection_ends_in_time_whatever_it_sends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(door, "CONNECTION_SECONDS", 0.3)
+    broker = cast("Broker", None)  # nobody asks it
+    made = door.Endpoint(Address("127.0.0.1", 0), Surroundings(broker), lambda: b"")
+    try:
+        port = int(made.address.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as drip:
+            drip.settimeout(0.05)
+            until, is_open = time.monotonic() + 5, True
+            while is_open and time.monotonic() < until:  # a byte at a time
+                try:
+                    drip.send(b"x")
+                    is_open = drip.recv(1) != b""
+                except TimeoutError:
+                    continue
+                except OSError:
+                    is_open = False
+        assert not is_open
+    finally:
+        made.close()
+    assert not [each for each in threading.enumerate() if "process_request_thread" in each.name]
+
+
 def test_beyond_loopback_it_is_refused_without_tls_and_users(tmp_path: Path):
     outcome = Hocket("")("serve", "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0",
                          METRICS_AT, "0.0.0.0:0")  # fmt: skip
     assert outcome.code == 1
     assert "refused to listen on 0.0.0.0:0" in outcome.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_topic_may_be_deleted_in_the_middle_of_a_scrape(monkeypatch: pytest.MonkeyPatch):
+    class Nothing:
+        api = 1
+
+        @hook
+        def on_close(self) -> None: ...
+
+    monkeypatch.setattr(gathering, "PARTITIONS_AT_ONCE", 1)
+    with broker_with(Nothing) as broker:
+        for name in ("a", "b", "c"):
+            broker.client.create_topic(name)
+        found = gathering.Gathering(broker._broker)
+        steps = found.steps()
+        for _ in range(2):
+            broker.on_its_thread(lambda: next(steps))
+        for name in ("a", "b", "c"):
+            broker.client.delete_topic(name)
+        broker.on_its_thread(lambda: list(steps))
+    assert len(found.samples["hocket_partition_end_offset"]) <= 1
+    assert found.samples["hocket_under_replicated_partitions"] == [((), 0)]
 
 
 def test_a_histogram_counts_what_it_saw():

@@ -44,7 +44,7 @@ def test_messages_fit_the_schema_of_their_topic(site: Path, tmp_path: Path):
     (schemas / "orders.json").write_text(
         json.dumps(
             {"type": "object", "required": ["price"],
-             "properties": {"price": {"type": "number", "minimum": 0}}}
+             "properties": {"price": {"type": "number", "minimum": 0, "multipleOf": 0.5}}}
         )
     )  # fmt: skip
     config = tmp_path / "hocket.toml"
@@ -61,6 +61,9 @@ def test_messages_fit_the_schema_of_their_topic(site: Path, tmp_path: Path):
             (b'{"price": -1}', r"message 0, \$\.price: -1 is less than the minimum of 0"),
             (b"{}", "'price' is a required property"),
             (b"{", "message 0 is not JSON"),
+            (b"[" * 100_000, "message 0 is not JSON"),
+            (b'{"price": NaN}', "NaN is not a number of JSON"),
+            (b'{"price": 1e400}', "message 0 cannot be checked"),
         ]:
             with pytest.raises(Rejected, match=words):
                 client.publish("orders", value)

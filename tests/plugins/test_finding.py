@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -95,9 +96,27 @@ class Breaks(Plain):
         raise RuntimeError("no licence")
 
 
+class Later:
+    api = 1
+
+    @hook
+    async def on_publish(self, batch: object) -> None:
+        raise AssertionError("nobody would wait for this")
+
+
+class Yields:
+    api = 1
+
+    @hook
+    def on_publish(self, batch: object) -> Iterator[None]:
+        yield
+
+
 @pytest.mark.parametrize(
     ("offered", "settings", "words"),
     [
+        (Later, {}, "on_publish is asynchronous or a generator"),
+        (Yields, {}, "on_publish is asynchronous or a generator"),
         (Newer, {}, "is for version 2, and this broker has version 1"),
         (Silent, {}, "does not say `api"),
         (Unheard, {}, "wants a hook that is not there.*on_thursday"),

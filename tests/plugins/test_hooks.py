@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -233,10 +235,32 @@ def test_users_are_known_by_a_token_of_another_kind_and_have_their_roles():
             alice.publish("day", b"v")
             with pytest.raises(NotAllowed, match="alice sleeps at night"):
                 alice.publish("night", b"v")
+            assert alice.can("alice", "publish", "day").allowed
+            assert alice.can("alice", "publish", "night").reason == "alice sleeps at night"
         with pytest.raises(NotAllowed, match="not that of a user"):
             hocket.connect(url, token="ydobon")  # whom the plug-in knows, and the broker does not
         with pytest.raises(NotAllowed, match="not that of a user"):
             hocket.connect(url, token="nothing")
+
+
+def test_a_user_whom_a_plugin_names_may_be_new_to_the_node():
+    with broker_with(Door) as broker:
+        client = broker.client
+        client.create_user("root", roles=["admin"])
+        guarding = broker._broker.node._guarding
+
+        def catch_up(again: Callable[[], None]) -> None:
+            """As a node of a cluster does that hears of the user while the login waits."""
+
+            def make() -> None:
+                client.create_user("alice", roles=["admin"])
+                broker._broker.post(again)
+
+            threading.Thread(target=make).start()
+
+        broker.on_its_thread(lambda: guarding.catch_up_by(catch_up))
+        with hocket.connect(broker.listen(), token="ecila") as alice:
+            alice.create_topic("t")
 
 
 class Raw:

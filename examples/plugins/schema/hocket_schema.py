@@ -16,6 +16,11 @@ from jsonschema.protocols import Validator
 from hocket.plugins import Publish, Rejected, hook
 
 
+def _refuse(name: str) -> None:
+    """Python would read NaN and Infinity, which are not JSON."""
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 class Schema:
     api = 1
     policy = "closed"
@@ -41,9 +46,12 @@ class Schema:
             return
         for number, value in enumerate(batch.values):
             try:
-                document = json.loads(value)
-            except ValueError as error:
+                document = json.loads(value, parse_constant=_refuse)
+            except (ValueError, RecursionError) as error:
                 raise Rejected(f"message {number} is not JSON: {error}") from error
-            fault = jsonschema.exceptions.best_match(validator.iter_errors(document))
+            try:
+                fault = jsonschema.exceptions.best_match(validator.iter_errors(document))
+            except (ArithmeticError, RecursionError) as error:  # 1e400, or nested too deeply
+                raise Rejected(f"message {number} cannot be checked: {error}") from error
             if fault is not None:
                 raise Rejected(f"message {number}, {fault.json_path}: {fault.message}")

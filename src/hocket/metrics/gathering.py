@@ -32,11 +32,14 @@ class Gathering:
         """To be driven on the node's thread, a step at a time."""
         self._of_node()
         yield
-        partitions = [each for each in self._broker.node.wiring.partitions if not each.waits_for]
+        hosts = self._broker.node.wiring.partitions
+        partitions = [each for each in hosts if not each.waits_for]
         self._add("hocket_leaders", len(partitions))
         behind, waiting = 0, iter(partitions)
         while some := list(islice(waiting, PARTITIONS_AT_ONCE)):
-            behind += sum(self._of_partition(hosted) for hosted in some)
+            # Between two steps a topic may be deleted, or a partition may go to another node.
+            here = [each for each in some if hosts.get(each.group) is each]
+            behind += sum(self._of_partition(hosted) for hosted in here)
             yield
         self._add("hocket_under_replicated_partitions", behind)
 

@@ -15,6 +15,7 @@ from hocket.addresses import Address
 from hocket.client.connection.embedded import EmbeddedConnector
 from hocket.core.metadata.roster import EVERYTHING
 from hocket.core.session.session import Caller
+from hocket.deadline import in_seconds
 from hocket.errors import HocketError, NotAllowed, Timeout, from_code
 from hocket.frames import Frame
 from hocket.model import Action
@@ -65,7 +66,8 @@ class Surroundings:
         try:
             return outcome.result(ANSWER_SECONDS)
         except TimeoutError:
-            raise Timeout(f"the node has not answered within {ANSWER_SECONDS:.0f} s") from None
+            waited = in_seconds(ANSWER_SECONDS)
+            raise Timeout(f"the node has not answered within {waited}") from None
 
     def connector(self, address: str) -> EmbeddedConnector:
         """For a client of the node that acts for somebody at this address, who has to log in."""

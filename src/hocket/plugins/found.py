@@ -168,11 +168,22 @@ def _hooks_of(name: str, plugin: Any) -> dict[str, Any]:
     found = {}
     for hook in specs.HOOKS:
         for implementation in getattr(manager.hook, hook).get_hookimpls():
+            _check_plain(name, hook, implementation.function)
             arguments = tuple(inspect.signature(getattr(specs, hook)).parameters)
             found[hook] = _taking_all(implementation.function, arguments, implementation.argnames)
     if not found:
         raise Unusable(f"plug-in '{name}' has no hook; mark its methods with hocket.plugins.hook")
     return found
+
+
+def _check_plain(name: str, hook: str, function: Any) -> None:
+    """Raises Unusable for what a call only begins: it would judge nothing, and nobody would see."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise Unusable(
+            f"plug-in '{name}': {hook} is asynchronous or a generator, and the node calls plain "
+            "functions; write it with `def`, and without `yield`"
+        )
 
 
 def _taking_all(function: Any, arguments: tuple[str, ...], taken: tuple[str, ...]) -> Any:

@@ -1,10 +1,11 @@
 """The plug-ins that a node runs, called in order, timed, and kept from harming the node.
 
 Rule 1: whatever a plug-in raises stops here: it is logged with the plug-in's name.
-Rule 2: a plug-in that has failed FAILURES_MAX times in a row in one hook is off until the node is
-        started again.
-Rule 3: what happens in place of a plug-in that fails, or is off, is said by its policy. *Open*: as
-        if it were not there. *Closed*: what it should have judged is refused.
+Rule 2: what happens in place of a plug-in that fails is said by its policy. *Open*: as if it were
+        not there. *Closed*: what it should have judged is refused.
+Rule 3: an open plug-in that has failed FAILURES_MAX times in a row in one hook is off until the
+        node is started again. A closed one stays on: a client that sends what a plug-in fails at
+        is refused, and must not have everybody else refused as well.
 
 `Rejected` of `on_publish` is no failure, but what the hook is for.
 """
@@ -33,11 +34,20 @@ log = logging.getLogger("hocket.plugins")
 
 FAILURES_MAX = 10  # in a row
 SLOW_MS = 20.0  # a fifth of what is noticed as a delay: all clients of the node have waited
-SLOW_WORDS_SECONDS = 10.0  # between two lines of the log about one slow hook
+WORDS_SECONDS = 10.0  # between two lines of the log about one slow hook, or one that always fails
 _FAILED = object()
+_ANSWERS: dict[str, Any] = {"authenticate": str, "authorize": str, "on_publish": ()}  # besides None
 _TOPIC_HOOKS = {
     "create": "on_topic_created", "alter": "on_topic_altered", "delete": "on_topic_deleted"
 }  # fmt: skip
+
+
+class _Nonsense(TypeError):
+    """A hook has answered what means nothing, such as True; nobody can tell what was meant."""
+
+    def __init__(self, hook: str, answer: object) -> None:
+        wanted = "a text, or None" if _ANSWERS[hook] else "None"
+        super().__init__(f"it returned a {type(answer).__name__}; it has to return {wanted}")
 
 
 @dataclass(slots=True)
@@ -52,6 +62,7 @@ class Timing:
     max_ns: int = 0
     in_a_row: int = 0  # failures
     told: float = 0.0  # when the log last named it as slow
+    told_failure: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -119,8 +130,15 @@ class Host:
         return self._doors
 
     def renew_tls(self) -> None:
+        """Raises Unusable, when all have been told, for the last one that could not."""
+        failed: Unusable | None = None
         for door in self._doors:
-            door.renew_tls()
+            try:
+                door.renew_tls()
+            except Exception as error:  # noqa: BLE001 - it runs on the node's thread
+                failed = Unusable(f"the door at {door.address} keeps its own: {error!r}")
+        if failed is not None:
+            raise failed
 
     def close_doors(self) -> None:
         """Before the node: a door may need it to finish what it has begun."""
@@ -163,13 +181,7 @@ class Host:
         )  # fmt: skip
 
     def _with(self, hook: str) -> Iterable[Running]:
-        """Those that have the hook, and are on or have a say though they are off."""
-        judges = hook in ("on_publish", "authorize")
-        return (
-            each
-            for each in self.plugins
-            if hook in each.loaded.functions and (each.is_on or (judges and each.is_closed))
-        )
+        return (each for each in self.plugins if each.is_on and hook in each.loaded.functions)
 
     # --- what the node calls ---------------------------------------------
 
@@ -212,8 +224,8 @@ class Host:
     def _authenticate(self, token: str, address: str) -> str | None:
         for each in list(self._with("authenticate")):
             user = self._call(each, "authenticate", token, address)
-            if isinstance(user, str) and user:
-                return user
+            if user and user is not _FAILED:
+                return str(user)
         return None
 
     def _veto(self, user: str, action: str, topic: str, index: str) -> str:
@@ -248,13 +260,15 @@ class Host:
 
     def _call(self, each: Running, hook: str, *arguments: Any) -> Any:
         """What the plug-in answers, or _FAILED. Raises Rejected, and what is wrong with a batch."""
-        if not each.is_on:
-            return _FAILED
         timing = each.timings[hook]
         began = perf_counter_ns()
         try:
             answer = each.loaded.functions[hook](*arguments)
-        except (Exception, SystemExit) as error:  # a plug-in ends no node
+            if answer is not None and hook in _ANSWERS and not isinstance(answer, _ANSWERS[hook]):
+                raise _Nonsense(hook, answer)
+        except BaseException as error:  # a plug-in ends no node
+            if isinstance(error, KeyboardInterrupt):
+                raise
             # A batch of which a column cannot be read is not the plug-in's fault: it only looked.
             if hook == "on_publish" and isinstance(error, Rejected | CorruptData):
                 timing.rejections += 1
@@ -276,24 +290,36 @@ class Host:
     def _failed(self, each: Running, hook: str, timing: Timing, error: BaseException) -> None:
         timing.failures += 1
         timing.in_a_row += 1
-        each.problem = f"{hook}: {type(error).__name__}: {error}"
-        log.warning("plug-in '%s' failed in %s: %s: %s", each.name, hook,
-                    type(error).__name__, error)  # fmt: skip
-        log.debug("where plug-in '%s' failed", each.name, exc_info=error)
-        if timing.in_a_row >= each.failures_max:
-            each.is_on = False
+        is_secret = hook == "authenticate" and not isinstance(error, _Nonsense)
+        # Of a login only the type of the error: its text may quote the token.
+        text = type(error).__name__ if is_secret else f"{type(error).__name__}: {error}"
+        each.problem = f"{hook}: {text}"
+        is_lasting = timing.in_a_row > each.failures_max
+        if not is_lasting or monotonic() - timing.told_failure >= WORDS_SECONDS:
+            timing.told_failure = monotonic()
+            log.warning("plug-in '%s' failed in %s: %s", each.name, hook, text)
+            if not is_secret:
+                log.debug("where plug-in '%s' failed", each.name, exc_info=error)
+        if timing.in_a_row != each.failures_max:
+            return
+        if each.is_closed:
             log.error(
-                "plug-in '%s' is switched off: it failed %d times in a row; its policy is %s, so "
-                "%s until the node is started again",
-                each.name, timing.in_a_row, each.loaded.policy,
-                "what it should judge is refused" if each.is_closed else "nothing is asked of it",
+                "plug-in '%s' failed %d times in a row in %s; its policy is closed, so what it "
+                "fails at is refused", each.name, timing.in_a_row, hook,
             )  # fmt: skip
-            self._set_hooks()
+            return
+        each.is_on = False
+        log.error(
+            "plug-in '%s' is switched off: it failed %d times in a row in %s; its policy is open, "
+            "so nothing is asked of it until the node is started again",
+            each.name, timing.in_a_row, hook,
+        )  # fmt: skip
+        self._set_hooks()
 
     def _was_slow(self, each: Running, hook: str, timing: Timing, took_ns: int) -> None:
         timing.slow += 1
         now = monotonic()
-        if now - timing.told >= SLOW_WORDS_SECONDS or not timing.told:
+        if now - timing.told >= WORDS_SECONDS or not timing.told:
             timing.told = now
             log.warning(
                 "plug-in '%s' took %.0f ms in %s, while all clients of this node waited (%d times "

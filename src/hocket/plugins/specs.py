@@ -61,7 +61,8 @@ def authorize(user: str, action: str, topic: str, index: str) -> str | None:
     """Why this is not allowed, though the user's roles allow it; None: nothing against it.
 
     A plug-in can take rights, and gives none. Cost: once for a request. Records are pushed and
-    fetched by handles, which are asked about when they are opened and when rights change.
+    fetched by handles, which are asked about when they are opened and when rights change. What is
+    only looked at (lists of topics, indexes and nodes, a topic's description) is not asked about.
     `topic` and `index` may be "*"; `user` is empty while there are no users.
     """
 

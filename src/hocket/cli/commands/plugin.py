@@ -14,7 +14,7 @@ from hocket.cli.server_options import Server, pass_server, server_options
 from hocket.errors import NoConnection
 
 if TYPE_CHECKING:
-    from hocket.cluster_model import NodePlugins
+    from hocket.cluster_model import NodePlugins, PluginState
 
 
 @click.group(
@@ -62,8 +62,8 @@ def _list_running(server: Server, as_json: bool) -> None:
                 ["NODE", "PLUG-IN", "STATE", "POLICY", "HOOK", "CALLS", "REJECTED", "FAILED",
                  "SLOW", "MEAN", "MAX"],
                 [
-                    (node.name, each.plugin, "on" if each.on else f"off ({each.problem})",
-                     each.policy, each.hook, each.calls, each.rejections, each.failures, each.slow,
+                    (node.name, each.plugin, _state(each), each.policy, each.hook, each.calls,
+                     each.rejections, each.failures, each.slow,
                      output.seconds(each.total_us / 1e6 / max(1, each.calls)),
                      output.seconds(each.max_us / 1e6))
                     for node in nodes
@@ -73,6 +73,11 @@ def _list_running(server: Server, as_json: bool) -> None:
         )  # fmt: skip
     for each in silent:
         click.echo(f"hocket: node {each} did not answer", err=True)
+
+
+def _state(plugin: PluginState) -> str:
+    state = "on" if plugin.on else "off"
+    return f"{state} ({plugin.problem})" if plugin.problem else state
 
 
 def _ask_each(server: Server) -> tuple[list[NodePlugins], list[str]]:

@@ -87,6 +87,14 @@ class Access(Proposer):
                 self._decisions[question] = decision
         return decision
 
+    def judge(self, user: str, action: Action, topic: str, index: str = EVERYTHING) -> Decision:
+        """What the roster says, and plug-ins that may be against it."""
+        decision = self.decide(user, action, topic, index)
+        if decision.allowed and self.veto is not None:
+            reason = self.veto(user, action, topic, index)
+            return Decision(False, reason) if reason else decision
+        return decision
+
     def _explain(self, user: str, action: Action, topic: str, index: str) -> Decision:
         if self.is_on and not self.in_force.users:
             return Decision(False, "this node does not know yet who its users are; try again")

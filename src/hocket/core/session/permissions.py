@@ -49,11 +49,7 @@ class Rights:
             return _TRUSTED
         if not self.user and self._access.is_on:
             return Decision(False, NO_TOKEN)
-        decision = self._access.decide(self.user, action, topic, index)
-        if decision.allowed and self._access.veto is not None:
-            reason = self._access.veto(self.user, action, topic, index)
-            return Decision(False, reason) if reason else decision
-        return decision
+        return self._access.judge(self.user, action, topic, index)
 
     def may(self, actions: Iterable[Action], topic: str, index: str = EVERYTHING) -> bool:
         """Whether any of these actions is allowed."""

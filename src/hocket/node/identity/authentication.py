@@ -60,6 +60,7 @@ class Login:
     request: int
     user: str | None  # the user that the token names; None if it is no token at all
     token: str = field(repr=False)  # empty: there is a certificate alone
+    vouched: str = ""  # the user whose token it is, as a plug-in says; there may be none here yet
 
 
 class Authentication:
@@ -92,7 +93,7 @@ class Authentication:
             return
         now_us = self._wiring.clock.now_us()
         if self._wiring.hooks.authenticate is not None and self._is_vouched_for(login, now_us):
-            self._welcome(login, login.user)
+            self._welcome(login, login.vouched)
             return
         if self.catch_up is None or self._throttle.wait_us(self._address(login), now_us):
             self._look_at(login)
@@ -108,6 +109,10 @@ class Authentication:
             return
         if certified in self._access.in_force.users:
             self._welcome(login, certified)
+            return
+        if login.vouched in self._access.in_force.users:  # now: the user was not known here before
+            self._throttle.was_right(self._address(login))
+            self._welcome(login, login.vouched)
             return
         if not login.token:
             self._refuse(login, _not_certified(certified))
@@ -197,11 +202,10 @@ class Authentication:
         authenticate, address = self._wiring.hooks.authenticate, self._address(login)
         if authenticate is None or not login.token or self._throttle.wait_us(address, now_us):
             return False
-        user = authenticate(login.token, address)
-        if user is None or user not in self._access.in_force.users:
+        login.vouched = authenticate(login.token, address) or ""
+        if login.vouched not in self._access.in_force.users:
             return False
         self._throttle.was_right(address)
-        login.user = user
         return True
 
     def _may_be_slow(self) -> bool:

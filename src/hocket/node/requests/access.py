@@ -241,7 +241,7 @@ class Guarding:
             check_name(frame.user, "a user's name")
             raise UnknownUser(f"there is no user {frame.user!r}; see: hocket user list")
         index = frame.index or EVERYTHING
-        decision = self._access.decide(frame.user, frame.action, frame.topic, index)
+        decision = self._access.judge(frame.user, frame.action, frame.topic, index)
         self._wiring.network.send(connection, frames.Explained(frame.request, *decision))
 
 
