@@ -424,7 +424,7 @@ class QueueCarrier:
                         int(ABORT_SECONDS * 1e6), self._abort_unanswered
                     )
                 case ending.Seize():
-                    self._queue.ends(effect.why)  # first: no reader takes it for a close
+                    self._queue.is_cut(effect.why)  # first: no reader takes it for a close
                     self._seize()
                     self._send_rest()
                     assert self._seized is not None
@@ -466,17 +466,16 @@ class QueueCarrier:
             )
 
     def _end(self, end: ending.End) -> None:
-        reason = self._queue.ends(end.why)
         if end.why:
+            reason = self._queue.is_cut(end.why)
             self._seize()
             outbound = self.outbound
             with self.connection.nobody_writes():
                 left = outbound.seize()
                 in_flight = list(outbound.in_flight)
                 outbound.in_flight.clear()
-            assert reason is not None
             reason.undelivered = [*in_flight, *left]
             reason.unread = self._unread
             reason.in_doubt = in_flight if end.taken is None else []
-        self._queue.is_over()
+        self._queue.is_over(was_cut=bool(end.why))
         self.connection.close_when_sent()

@@ -213,15 +213,20 @@ class RemoteQueue(MessageQueue):
 
     # --- for the carrier, on the loop ----------------------------------------------------------
 
-    def ends(self, why: str) -> Aborted | None:
-        """The connection ends, whichever side brought it about; None after a graceful close."""
+    def is_cut(self, why: str) -> Aborted:
+        """The connection ends by force, whichever side brought it about.
+
+        It is `closed` when the reason is complete (`is_over`): whoever sees that is told all of it.
+        """
         with _changes:
-            self._ended = self._closed = True
-            if not why:
-                self._reason = None
-            elif self._reason is None:
+            self._ended = True
+            if self._reason is None:
                 self._reason = Aborted(why)
             return self._reason
 
-    def is_over(self) -> None:
+    def is_over(self, *, was_cut: bool) -> None:
+        with _changes:
+            if not was_cut:
+                self._reason = None
+            self._ended = self._closed = self._final = True
         self._end()
