@@ -11,7 +11,7 @@ PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/demo.stamp  ## the levels at work, in less than two minutes; draws demo.png
+demo: $(VENV)/demo.stamp  ## the levels at work, in two minutes; draws demo.png
 	@$(BIN)/python -m hocket.demo
 
 # All tests, as suites that run side by side, each a pytest of its own; the longest begin first. A

@@ -33,7 +33,7 @@ SPARK_SECONDS = 180  # far more than it takes
 
 PIPELINE = "minutes"
 MINUTES = 24  # of the events' own time
-WAVES = 4  # in which they are published
+WAVES = 2  # in which they are published
 PER_MINUTE = 2_000
 KEYS = ("north", "south", "west")
 PICTURE = Path("demo.png")
