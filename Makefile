@@ -22,7 +22,7 @@ demo: $(VENV)/demo.stamp  ## the levels at work, in two minutes; draws demo.png
 COVERED := core local contract remote
 SPARK   := spark-session spark-jobs spark-parts spark-pipelines
 OTHERS  := broker-contract clients clusters commands models node simulator storage stress rest
-SUITES  := spark-session spark-jobs clusters simulator broker-contract spark-pipelines remote commands node core clients models stress rest local spark-parts contract storage
+SUITES  := spark-session node spark-jobs clusters simulator broker-contract spark-pipelines remote commands core clients models stress rest local spark-parts contract storage
 
 SPARK_JOBS := tests/spark/test_connect.py tests/spark/test_exactly_once.py
 SESSIONS   := $(shell grep -lE 'spark(: SparkSession)?, ' tests/spark/test_*.py)# who asks for the session
@@ -48,7 +48,7 @@ tests_of_simulator       := tests/sim# of the seeds and planted bugs a slice: se
 tests_of_storage         := tests/damage# of the damaged stores a slice: see test-damage
 tests_of_stress          := $(STRESS) tests/attack# of the attacks a slice: see test-attack
 tests_of_remote          := tests/remote# over sockets a slice: see test-long
-tests_of_rest            := tests/adapters $(wildcard tests/test_*.py)
+tests_of_rest            := tests/adapters tests/tracing $(wildcard tests/test_*.py)
 
 # The inner loop: what needs no other process, no network and no disk. Every core against its traces
 # and models, channels and queues without stress, a slice of the queues' contract, the wire, and the

@@ -31,8 +31,8 @@ from ruff.__main__ import find_ruff_bin
 ROOT = Path(__file__).resolve().parent.parent
 FACES = Path("src/hocket/client/faces")
 NAMES = (
-    "access", "client", "cluster", "dead_letters", "producer", "subscription", "topics",
-    "transaction", "typed",
+    "access", "client", "cluster", "dead_letters", "kinds", "producer", "subscription", "topics",
+    "traced", "transaction", "typed",
 )  # fmt: skip
 
 WORDS = [

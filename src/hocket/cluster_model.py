@@ -126,6 +126,12 @@ class PluginState:
     slow: int  # calls that took longer than it may
     total_us: int
     max_us: int
+    # Of one in a process of its own: "running", "starting", "restarting" or "stopped"; else empty.
+    process: str = ""
+    kills: int = 0  # of its process
+    ends: int = 0  # of its process, kills included
+    waiting: int = 0  # questions that its process has not answered yet
+    dropped: int = 0  # what it was not told, since too much waited or there was no process
 
 
 @dataclass(frozen=True, slots=True)

@@ -476,15 +476,17 @@ def unreadable(
     start: int,
     end: int,
     may_pass: bool = False,
+    is_away: bool = False,
 ) -> CorruptData:
     """What a consumer is told of messages that it cannot be given, with the way past them.
 
-    `may_pass`: the disk did not hand them out, and may do so later.
+    `may_pass`: the disk did not hand them out, and may do so later; `is_away`: nor did a tier.
     """
     which = f"offset {start}" if end - start == 1 else f"offsets {start} to {end - 1}"
     way_out = f"to go on behind them, subscribe from offset {end} of this partition on"
     if may_pass:
-        way_out = "see to the broker's disk and try again, or go on behind them with a seek"
+        what = "storage tier" if is_away else "disk"
+        way_out = f"see to the broker's {what} and try again, or go on behind them with a seek"
     elif index:
         way_out = (
             "acknowledge what came before, close the subscription, and to go on behind them call "

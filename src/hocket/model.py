@@ -160,6 +160,7 @@ class PartitionDescription:
     # numbers are 0 because nobody knows them.
     known: bool = True
     replica_states: tuple[ReplicaState, ...] = ()  # what is known of each copy
+    tier_bytes: int = 0  # in a storage tier, and not on the disk
 
     @property
     def under_replicated(self) -> bool:

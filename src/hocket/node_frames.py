@@ -11,6 +11,8 @@ from dataclasses import dataclass
 NODE_PROTOCOL_VERSION = 1
 PAYLOAD_BYTES_MAX = 160 << 20  # a batch of 128 MiB, the largest there is, and some more
 
+NO_CHANGERS = "none"
+
 
 @dataclass(slots=True)
 class NodeHello:
@@ -30,6 +32,10 @@ class NodeHello:
     boot: int = 0  # drawn by chance when its process started: tells two processes apart
     starting: bool = False  # it does not serve clients yet, and may still be refused for its name
     capacity: int = 1  # how many partitions it takes, relative to others
+    # What may change records that are published there: plug-ins, in order, with versions and
+    # digests of their settings. NO_CHANGERS: none. Empty: an older version, which does not say.
+    changers: str = ""
+    changers_may_differ: bool = False  # whoever has started it knows that those of others differ
 
 
 @dataclass(slots=True)
@@ -77,6 +83,7 @@ REFUSALS = {
     "wrongPosition": "the position does not follow from the store id, or another node has it",
     "twice": "another process has the same store id: a data directory was copied",
     "nameTaken": "another node that is alive has this name",
+    "otherPlugins": "other nodes run other plug-ins on what is published",
     "plain": "without TLS nodes talk within a machine only, and as processes of one user",
     "ownNode": "the node has dialled itself",
     "notReady": "the node cannot take part yet; try again a little later",

@@ -288,7 +288,17 @@ MUTANTS: dict[str, tuple[type, str, str, str]] = {
         Inbound, "take_out", "progress.next = progress.expected = at", "pass",
     ),
     "begins new partitions where it was told to begin": (
-        Parted, "_distribute", "EARLIEST if is_new else self.options.start", "self.options.start",
+        Parted, "_distribute", "EARLIEST if part is None or part.was_open else",
+        "self.options.start if part is None else",
+    ),
+    "forgets where what was not opened yet is to begin": (
+        Parted, "_may_join", "start == EARLIEST and not but.options.positions", "True",
+    ),
+    "opens a shared index twice at one node": (
+        Parted, "_may_join", 'self.options.mode != "own"', "False",
+    ),
+    "forgets where what was not opened yet of a shared index is to begin": (
+        SharedCore, "link_up", "self.begins or Start()", "Start()",
     ),
     "goes on though it was fenced at one node": (
         Parted, "failed", "self.end(part.failure)", "pass",

@@ -1,4 +1,4 @@
-"""Transactions on three replicas, on real processes: at each step somebody is killed with -9.
+"""Transactions over three nodes, on real processes: at each step somebody is killed with -9.
 
 A table of steps and of those who die: the leader of a participant, the leader of the decider, a
 node that only follows, the node at which the client enters, the root, the client. Whoever dies
@@ -7,6 +7,9 @@ is doubled; what a dead client had asked for is done by another one, under the s
 and then exactly one of the two attempts is there. Of what was to be aborted nothing is ever there,
 and a consumer that reads all the while is handed what is there in the end, once and in order, and
 nothing else (`tests.support.cluster.tables`). All of that is judged after each row.
+
+With one replica each of the three nodes dies at each step. Its partition is away then, so the
+transaction waits until the node is back.
 
 By default some cells; all of them with HOCKET_STRESS=long (make test-cluster), HOCKET_TIMES times
 (2).
@@ -20,7 +23,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,9 +55,11 @@ RECORDS_ROLLED = 2000  # so that some is still to be rolled forward when a parti
 VICTIMS = ("participant", "decider", "follower", "its node", "root", "client")
 TIMES = int(os.environ.get("HOCKET_TIMES", "2"))
 SLICE = [("asked", "decider"), ("decided", "participant"), ("aborting", "its node")]
+SLICE_OF_ONE_COPY = [("staged", "two"), ("decided", "three")]
 SECONDS = 60.0
 ASKED_SECONDS_MAX = 0.1  # between the request to commit and the kill: about what it takes
 ABORTED_SECONDS_MAX = 0.02  # the same of an abort
+AWAY_SECONDS_MAX = 4.0  # of a node that has the only copy of its partition
 
 
 class Watcher(threading.Thread):
@@ -94,9 +99,15 @@ def record_of(message: hocket.Message) -> Record:
 
 class Table:
     def __init__(
-        self, cluster: Cluster, client: hocket.Client, faults: Faults, watcher: Watcher
+        self,
+        cluster: Cluster,
+        client: hocket.Client,
+        faults: Faults,
+        watcher: Watcher,
+        replication: int,
     ) -> None:
         self._watcher = watcher
+        self._is_copied = replication > 1
         self.chance = random.Random("transactions")
         self._cluster = cluster
         self._client = client
@@ -122,6 +133,8 @@ class Table:
         return self._names[str(wait_for(found, SECONDS))]
 
     def _victim(self, kind: str, name: str) -> str:
+        if kind in NAMES:
+            return kind
         if kind == "participant":
             return self.chance.choice(self._faults.wait_led())
         if kind == "decider":
@@ -157,6 +170,8 @@ class Table:
                 transactor.kill()
             else:
                 self._cluster[victim].kill()
+                if not self._is_copied:
+                    self._comes_back(victim)
                 self._finish(transactor, step)
             if kind == "client" or step == "aborting":
                 self._take_over(cell, name, prepared)
@@ -167,8 +182,13 @@ class Table:
         when = ", killed before it was answered" if is_in_time else ""
         sys.stdout.write(f"{cell.name}{when}: over after {seconds:.1f} s\n")
         sys.stdout.flush()
-        if victim:
+        if victim and self._is_copied:
             self._cluster.restart(victim)
+
+    def _comes_back(self, victim: str) -> None:
+        """A moment later, in which those who are left find out what they cannot do."""
+        time.sleep(self.chance.uniform(0, AWAY_SECONDS_MAX))
+        self._cluster.restart(victim)
 
     def _partitions(self, kind: str, victim: str) -> list[int]:
         """Where the transaction sends to: all, or those that a follower does not lead."""
@@ -274,27 +294,31 @@ class Table:
 
 
 @contextmanager
-def table_in(directory: Path) -> Iterator[Table]:
+def table_in(directory: Path, replication: int = 3) -> Iterator[Table]:
     with cluster_in(directory) as cluster:
         cluster.found(NAMES[0])
         cluster.join(NAMES[1:], [cluster[NAMES[0]]])
         urls = ",".join(cluster[name].address for name in NAMES)
         with hocket.connect(f"hocket://{urls}", timeout=SECONDS) as client:
-            client.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
+            client.create_topic(TOPIC, partitions=PARTITIONS, replication=replication)
             faults = Faults(cluster, NAMES, TOPIC, client, random.Random("table"))
             faults.wait_led()
             watcher = Watcher(f"hocket://{urls}")
             watcher.start()
             try:
-                table = Table(cluster, client, faults, watcher)
+                table = Table(cluster, client, faults, watcher, replication)
                 yield table
             finally:
                 watcher.end()
     sys.stdout.write(
-        f"{as_markdown(STEPS, VICTIMS, table.kills)}\n"
+        f"{as_markdown(STEPS, victims_of(replication), table.kills)}\n"
         f"{table.kills.total()} kills, {table.in_time} of them between the request to commit or to "
         f"abort and its answer; the slowest took {table.slowest:.1f} s\n"
     )
+
+
+def victims_of(replication: int) -> Sequence[str]:
+    return VICTIMS if replication > 1 else (*NAMES, "client")
 
 
 @pytest.mark.timeout(200)
@@ -305,13 +329,22 @@ def test_a_transaction_is_whole_or_absent_whoever_dies_at_whichever_step(tmp_pat
         table.check()
 
 
+@pytest.mark.timeout(200)
+def test_a_transaction_waits_for_a_node_that_has_the_only_copy(tmp_path: Path):
+    with table_in(tmp_path, replication=1) as table:
+        for step, victim in SLICE_OF_ONE_COPY:
+            table.suffer(step, victim)
+        table.check()
+
+
 @pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long")
 @pytest.mark.timeout(3000)
-def test_the_whole_table(tmp_path: Path):
-    with table_in(tmp_path) as table:
+@pytest.mark.parametrize("replication", [3, 1], ids=["three_replicas", "one_replica"])
+def test_the_whole_table(tmp_path: Path, replication: int):
+    with table_in(tmp_path, replication) as table:
         for _ in range(TIMES):
             for step in STEPS:
-                for victim in VICTIMS:
+                for victim in victims_of(replication):
                     table.suffer(step, victim)
                 table.check()
         assert table.in_time > 2 * TIMES

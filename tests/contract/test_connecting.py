@@ -15,9 +15,9 @@ from hocket.errors import (
     WrongKind,
     WrongType,
 )
-from hocket.local import Broker, BrokerManager, MixedQueueBroker, QueueBroker
+from hocket.local import Broker, BrokerManager
 from tests.support.queues.listeners import Accepts, Connects, History
-from tests.support.queues.worlds import PORT
+from tests.support.queues.worlds import KINDS, PORT
 from tests.support.threads import until
 
 
@@ -80,10 +80,10 @@ def test_the_answer_never_comes_inside_the_call_to_connect(world):
 
 
 def test_queue_brokers_of_the_two_kinds_refuse_each_other(world):
-    other_kind = QueueBroker if world.mixed else MixedQueueBroker
     here = world.broker("here")
     here.bind(PORT, Accepts())
-    with other_kind("there", world.server_pump, world.manager) as there:
+    other_kind = "full-event" if world.mixed else "mixed"
+    with world.broker("there", world.server_pump, kind=other_kind) as there:
         there.bind(PORT, Accepts())
         assert type(refusal(here, "there")) is WrongKind
         assert type(refusal(there, "here")) is WrongKind
@@ -93,7 +93,7 @@ def test_queue_brokers_of_the_two_kinds_refuse_each_other(world):
 def test_thread_brokers_and_queue_brokers_refuse_each_other(world):
     here = world.broker("here")
     here.bind(PORT, Accepts())
-    with Broker("threads", world.manager) as threads:
+    with world.thread_broker("threads") as threads:
         assert type(refusal(here, "threads")) is WrongKind
         with pytest.raises(WrongKind):
             threads.connect("here", PORT, timeout=10)
@@ -105,12 +105,12 @@ def test_thread_brokers_and_queue_brokers_refuse_each_other(world):
 
 def test_all_kinds_of_broker_share_the_names_of_one_manager(world):
     taken = world.broker("taken")
-    for kind in (QueueBroker, MixedQueueBroker):
+    for kind in KINDS:
         with pytest.raises(NameInUse):
-            kind("taken", world.client_pump, world.manager)
+            world.broker("taken", kind=kind)
     with pytest.raises(NameInUse):
-        Broker("taken", world.manager)
-    with Broker("threads", world.manager), pytest.raises(NameInUse):
+        world.thread_broker("taken")
+    with world.thread_broker("threads"), pytest.raises(NameInUse):
         world.broker("threads")
     assert world.find("taken") is taken
 
@@ -450,7 +450,7 @@ def test_a_closed_broker_in_hand_is_unknown_though_another_has_its_name(world):
 
 def test_a_thread_broker_in_hand_is_of_the_wrong_kind_and_another_object_of_the_wrong_type(world):
     client = world.broker("client")
-    with Broker("threads", world.manager) as threads:
+    with world.thread_broker("threads") as threads:
         connects = Connects()
         client.connect(threads, PORT, connects)
         until(lambda: connects.reasons)
@@ -464,12 +464,23 @@ def test_a_manager_binds_and_connects_for_its_event_brokers(world):
     accepts, connects = Accepts(), Connects()
     assert server.manager.accept("server", PORT, listener=accepts) is True
     assert server.manager.accept("server", PORT, listener=accepts) is False  # as `bind` says it
-    assert client.manager.connect("client", "server", PORT, listener=connects) is True
-    assert client.manager.connect(client, server, PORT, listener=connects) is True
+    for _ in range(2):
+        assert client.manager.connect("client", "server", PORT, listener=connects) is True
     until(lambda: len(accepts.queues) == len(connects.queues) == 2)
-    for mine, theirs in zip(connects.queues, accepts.queues, strict=True):
+    by_port = {queue.local_port: queue for queue in accepts.queues}
+    for mine in connects.queues:
         mine.send(b"x")
-        assert theirs.receive_wait(timeout=10) == b"x"
+        assert by_port[mine.remote_port].receive_wait(timeout=10) == b"x"
+
+
+def test_a_manager_takes_its_event_brokers_in_hand(world):
+    client, server = world.brokers()
+    accepts, connects = Accepts(), Connects()
+    assert server.manager.accept(server, PORT, listener=accepts) is True
+    assert client.manager.connect(client, server, PORT, listener=connects) is True
+    until(lambda: accepts.queues and connects.queues)
+    connects.queues[0].send(b"x")
+    assert accepts.queues[0].receive_wait(timeout=10) == b"x"
 
 
 def test_a_manager_says_which_arguments_an_event_broker_takes(world):
@@ -480,7 +491,7 @@ def test_a_manager_says_which_arguments_an_event_broker_takes(world):
             manager.accept("client", PORT, **arguments)
         with pytest.raises(WrongKind, match="event broker"):
             manager.connect("client", "server", PORT, **arguments)
-    with Broker("threads", manager) as threads:
+    with world.thread_broker("threads") as threads:
         with pytest.raises(WrongKind, match="thread broker"):
             manager.accept("threads", PORT, listener=Accepts())
         with pytest.raises(WrongKind, match="thread broker"):

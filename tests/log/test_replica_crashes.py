@@ -21,7 +21,7 @@ LIVES_CUT = range(LIVES) if LONG else range(2)
 EVERY = 1 if LONG else 5  # by default, before every fifth operation
 # What has found a mistake is tried first: a seed of `live`, or the numbers of a `cut_short`.
 FOUND_WITH: dict[str, tuple[int, ...]] = {
-    "write_over_what_was_cut": (1,),
+    "write_over_what_was_cut": (23,),
     "make_a_cut_known_to_nobody": (40,),
     "forget_cuts_in_checkpoints": (2,),
     "put_a_cut_into_a_checkpoint_that_the_next_envelope_may_undo": (16, 29),

@@ -157,3 +157,13 @@ def test_what_a_query_fails_of_is_said_and_not_its_name() -> None:
         "\t... 73 more\n"
     )
     assert plain(words) == "Python worker failed to connect back."
+
+
+def test_our_own_complaint_has_the_line_of_the_call_that_it_is_about(tmp_path: Path) -> None:
+    file = tmp_path / "transformations" / "a.py"
+    text = "from hocket.pipelines import json_values\n\njson_values(None, misfits='m')\n"
+    with pytest.raises(PipelineFault) as caught:
+        exec(compile(text, str(file), "exec"), {})
+    assert str(fault(caught.value, Places(tmp_path))) == (
+        "transformations/a.py:3: json_values needs a schema, or the topic to infer it from"
+    )

@@ -7,6 +7,9 @@ their kills, are in `make test-pipelines`.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,21 @@ def test_tables_outlive_a_run_and_the_second_goes_on(
         assert pq.read_table(file)["rows"].to_pylist() == [end]
 
 
+READS = """
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+from hocket.pipelines import broker
+
+def messages():
+    options = {**broker(), "subscribe": "TOPIC"}
+    return SparkSession.active().readStream.format("hocket").options(**options).load()
+
+@dp.table
+def read():
+    return messages().select("COLUMN")
+"""
+
+
 @long
 @pytest.mark.parametrize(
     ("file", "text", "words"),
@@ -139,6 +157,18 @@ def test_tables_outlive_a_run_and_the_second_goes_on(
             'dp.create_sink("b", "hocket", {**broker(), "topci": "x"})\n',
             "transformations/b.py:3: topci is not an option; did you mean topic?",
         ),
+        (
+            "b.py",
+            "from hocket.pipelines import json_values\n"
+            'json_values(None, schema="time timestamp, amount doubel", misfits="checked.out")\n',
+            "transformations/b.py:2: the schema 'time timestamp, amount doubel' cannot be",
+        ),
+        ("b.py", READS.replace("TOPIC", "checked.in"), "transformations/b.py:10: "),
+        (
+            "b.py",
+            READS.replace("TOPIC", "nowhere").replace("COLUMN", "value"),
+            "b.py:10: there is no topic 'nowhere'",
+        ),
     ],
 )
 def test_check_points_into_the_file(
@@ -159,3 +189,48 @@ def test_check_finds_nothing_wrong_with_what_init_writes(
         hocket(broker.address, "pipeline", "init", f"my-{kind}", "--from", kind, cwd=tmp_path)
         found = hocket(broker.address, "pipeline", "check", f"my-{kind}", cwd=tmp_path)
         assert found.stdout == f"my-{kind}: nothing is wrong\n"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MiB; only root can make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(made, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a small disk cannot be mounted here: {error}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@long
+def test_a_full_disk_in_the_lake_is_said_and_the_next_run_goes_on(
+    broker: ServerProcess, client: Client, tmp_path: Path, small_disk: Path
+) -> None:
+    url, lake = broker.address, small_disk / "lake"
+    client.create_topic("full.in", exist_ok=True)
+    hocket(url, "pipeline", "init", "full", "--from", "archive", "--lake", str(lake), cwd=tmp_path)
+    sent = [(b"k%d" % (each % 7), os.urandom(1000)) for each in range(4000)]
+    publish(client, "full.in", sent[:500])
+    hocket(url, "pipeline", "run", "full", "--once", cwd=tmp_path)
+    files = sorted(lake.glob("date=*/*.parquet"))
+    publish(client, "full.in", sent[500:])
+    failed = hocket(
+        url, "pipeline", "run", "full", "--once", "--retries", "0", cwd=tmp_path, check=False
+    )
+    assert failed.returncode == 1
+    said = failed.stderr.splitlines()[-1]
+    assert "transformations/archive.py:" in said
+    assert f"the lake {lake} cannot be written: No space left on device" in said
+    assert sorted(lake.glob("date=*/*.parquet")) == files
+    assert list((lake / "_hocket" / "staged").iterdir()) == []
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    hocket(url, "pipeline", "run", "full", "--once", cwd=tmp_path)
+    import pyarrow.dataset as ds  # type: ignore[import-untyped]
+
+    table = ds.dataset(lake, format="parquet", partitioning="hive").to_table().sort_by("offset")
+    assert list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == sent

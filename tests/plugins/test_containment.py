@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from hocket.errors import NotAllowed, Rejected
-from hocket.plugins import Publish, hook
+from hocket.plugins import Publish, Sample, hook
 from hocket.plugins.found import Loaded, Unusable
 from hocket.plugins.host import Host
 from hocket.plugins.testing import broker_with
@@ -242,3 +243,30 @@ def test_a_judge_of_rights_that_fails_allows_nothing():
             for _ in range(3):
                 with pytest.raises(NotAllowed, match="'veto', which has to allow it, failed"):
                     client.publish("t", b"v")
+
+
+def test_one_that_fails_beside_the_node_is_switched_off_on_the_nodes_thread():
+    """Else a hook might go while the node is about to call it."""
+
+    class Teller:
+        api = 1
+        policy = "open"
+
+        @hook
+        def on_publish(self, batch: Publish) -> None: ...
+
+        @hook
+        def on_metrics(self, samples: list[Sample]) -> None:
+            raise KeyError("of the plug-in")
+
+    with broker_with(Teller, failures_max=1) as broker:
+        host, hooks = broker._host, broker._broker.node.wiring.hooks
+
+        def hook_after_failure() -> object:
+            metrics = threading.Thread(target=host._metrics, args=([],))
+            metrics.start()
+            metrics.join()
+            return hooks.on_publish
+
+        assert broker.on_its_thread(hook_after_failure) is not None
+        assert broker.on_its_thread(lambda: hooks.on_publish) is None

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import jwt
 import pytest
 
 import hocket
-from hocket.errors import NotAllowed, Rejected
-from tests.support.cli import serving
+from hocket.errors import Closed, CorruptData, NotAllowed, Rejected
+from hocket.plugins.testing import broker_with
+from tests.support.cli import Hocket, environment, serving
+from tests.support.threads import LONG, PATIENCE, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 
@@ -22,11 +30,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "plugins"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the packages are installed, from copies: a build leaves files behind."""
-    import shutil
-
     sources, site = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("site")
     copies = [
-        shutil.copytree(EXAMPLES / name, sources / name) for name in ("schema", "signed_tokens")
+        shutil.copytree(EXAMPLES / name, sources / name)
+        for name in ("schema", "signed_tokens", "cold_tier", "taskiq_hocket")
     ]
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
@@ -110,3 +117,230 @@ def test_users_log_in_with_signed_tokens(site: Path, tmp_path: Path):
         ):
             with pytest.raises(NotAllowed):
                 hocket.connect(broker.url, token=wrong)
+
+
+TASKS = """
+import asyncio
+import os
+from pathlib import Path
+
+from taskiq import SimpleRetryMiddleware
+from taskiq_hocket import HocketBroker
+
+HERE = Path(os.environ["TASKS_HERE"])
+broker = HocketBroker(os.environ["TASKS_AT"], lease=1.0)
+broker.add_middlewares(SimpleRetryMiddleware(default_retry_count=3))
+
+
+def note(line):
+    with (HERE / "notes").open("a") as notes:
+        notes.write(line + "\\n")
+
+
+@broker.task
+async def plain(text):
+    note(text)
+
+
+@broker.task(retry_on_error=True)
+async def faulty():
+    note("tried")
+    raise ValueError("again")
+
+
+@broker.task
+async def slow():
+    note("begun by a worker")
+    await asyncio.sleep(3.0 if (HERE / "second").exists() else 3_600)  # more than its lease
+    note("slow is done")
+"""
+KICK = """
+import asyncio
+from tasks import broker, faulty, plain, slow
+
+async def main():
+    await broker.startup()
+    await plain.kicker().with_labels(delay=1.5).kiq("delayed")
+    await plain.kiq("at once")
+    await faulty.kiq()
+    await slow.kiq()
+    await broker.shutdown()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not LONG, reason="five processes: in the long slice")
+def test_tasks_of_taskiq_are_run_retried_delayed_and_run_again_when_a_worker_is_killed(
+    site: Path, tmp_path: Path
+):
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "kick.py").write_text(KICK)
+    notes = tmp_path / "notes"
+    notes.touch()
+
+    def wait_for(line: str, times: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while notes.read_text().splitlines().count(line) < times:
+            assert time.monotonic() < until, notes.read_text()
+            time.sleep(0.02)
+
+    with serving(tmp_path / "data") as broker, ExitStack() as workers:
+        env = environment(
+            PYTHONPATH=f"{site}{os.pathsep}{tmp_path}",
+            TASKS_AT=broker.url,
+            TASKS_HERE=str(tmp_path),
+        )
+
+        def worker() -> subprocess.Popen[bytes]:
+            """With the processes that it starts, in a group of their own."""
+            process = subprocess.Popen(
+                [sys.executable, "-m", "taskiq", "worker", "tasks:broker", "--workers", "1"],
+                env=env, cwd=tmp_path, start_new_session=True,
+            )  # fmt: skip
+            workers.callback(kill, process)
+            return process
+
+        def kill(process: subprocess.Popen[bytes]) -> None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE)
+
+        subprocess.run([sys.executable, "kick.py"], env=env, cwd=tmp_path, check=True, timeout=60)
+        first = worker()
+        wait_for("begun by a worker", 1)
+        wait_for("tried", 3)
+        wait_for("delayed", 1)
+        found = notes.read_text().splitlines()
+        assert found.index("at once") < found.index("delayed")
+
+        (tmp_path / "second").touch()
+        kill(first)
+        worker()
+        wait_for("begun by a worker", 2)
+        wait_for("slow is done", 1)
+
+        with hocket.connect(broker.url) as client:
+            until = time.monotonic() + PATIENCE
+            while sum(each.lag for each in client.indexes("taskiq")[0].partitions):
+                assert time.monotonic() < until
+                time.sleep(0.02)
+    counted = Counter(notes.read_text().splitlines())
+    assert counted == {
+        "at once": 1, "delayed": 1, "tried": 3, "begun by a worker": 2, "slow is done": 1,
+    }  # fmt: skip
+
+
+def test_a_task_of_taskiq_is_run_once(site: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(site))
+    from taskiq import AckableMessage, BrokerMessage  # type: ignore[attr-defined]
+    from taskiq_hocket import HocketBroker  # type: ignore[import-not-found]
+
+    async def story(url: str) -> None:
+        broker = HocketBroker(url, partitions=1)
+        with pytest.raises(Closed):
+            await broker.kick(message(b"too early"))
+        await broker.startup()
+        await broker.kick(message(b"later", delay="0.2"))
+        await broker.kick(message(b"now"))
+        listening = broker.listen()
+        got = [await anext(listening), await anext(listening)]
+        assert [each.data for each in got] == [b"now", b"later"]
+        for each in got:
+            assert isinstance(each, AckableMessage)
+            await each.ack()
+        await broker.kick(message(b"left"))
+        await anext(listening)
+        await listening.aclose()
+        await broker.shutdown()  # and `left` was not acknowledged
+        await broker.startup()
+        listening = broker.listen()
+        assert (await anext(listening)).data == b"left"
+        await listening.aclose()
+        await broker.shutdown()
+
+    def message(data: bytes, **labels: str) -> BrokerMessage:
+        return BrokerMessage(task_id="1", task_name="t", message=data, labels=labels)
+
+    with broker_with() as broker:
+        asyncio.run(story(broker.listen()))
+
+
+def test_tasks_that_no_worker_has_begun_survive_any_number_of_workers(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(str(site))
+    from taskiq import BrokerMessage  # type: ignore[attr-defined]
+    from taskiq_hocket import HocketBroker
+
+    async def story(url: str) -> list[bytes]:
+        broker, run = HocketBroker(url, partitions=1, max_deliveries=2), []
+        for workers in range(4):
+            await broker.startup()
+            for number in range(0 if workers else 4):
+                await broker.kick(
+                    BrokerMessage(task_id="1", task_name="t", message=b"%d" % number, labels={})
+                )
+            listening = broker.listen()
+            task = await asyncio.wait_for(anext(listening), 10)
+            await asyncio.sleep(0.05)  # the others have come, too
+            run.append(task.data)
+            await task.ack()
+            await listening.aclose()
+            await broker.shutdown()
+        return run
+
+    with broker_with() as broker:
+        assert asyncio.run(story(broker.listen())) == [b"0", b"1", b"2", b"3"]
+
+
+def test_old_segments_go_to_a_cold_tier_and_are_read_after_a_kill(site: Path, tmp_path: Path):
+    archive, data = tmp_path / "archive", tmp_path / "data"
+    archive.mkdir()
+    config = tmp_path / "hocket.toml"
+    config.write_text(
+        f'plugin = ["cold-tier"]\ncheckpoint-bytes = "4kB"\n[plugins.cold-tier]\n'
+        f'url = "{archive.as_uri()}"\nafter-days = 0\ndeadline-seconds = 0.5\n'
+    )
+    values = [b"%03d" % number + bytes(497) for number in range(40)]
+
+    def is_away(client: hocket.Client) -> bool:
+        partition = client.describe("t").partitions[0]
+        return partition.tier_bytes > 2 * partition.disk_bytes
+
+    def read_all(client: hocket.Client) -> list[bytes]:
+        with client.subscribe("t", start="earliest") as subscription:
+            return [subscription.receive(10).value for _ in values]
+
+    with serving(data, "--config", str(config), PYTHONPATH=str(site)) as broker:
+        with hocket.connect(broker.url) as client:
+            client.create_topic("t", segment_bytes=2_048, memory_retention=0)
+            with client.producer("t", linger=0, batch_bytes=600) as producer:
+                for value in values:
+                    producer.send(value)
+                    producer.flush(20)
+            until(lambda: is_away(client), timeout=30)
+        assert list(archive.rglob("*.log"))
+        broker.stop(signal.SIGKILL)
+    archive.rename(tmp_path / "lost")
+    with (
+        serving(data, "--config", str(config), PYTHONPATH=str(site)) as broker,
+        hocket.connect(broker.url) as client,
+    ):
+        assert is_away(client)
+        run = Hocket(broker.url)
+        assert "TIER" in run("topic", "describe", "t").text()
+        assert "TIER" in run("topic", "list").text()
+        with (
+            client.subscribe("t", index="i", start="earliest") as subscription,
+            pytest.raises(CorruptData, match=r"offsets 0 to .* storage tier 'cold-tier'"),
+        ):
+            subscription.receive(10)
+        (tmp_path / "lost").rename(archive)
+        assert read_all(client) == values
+    said = subprocess.run(
+        [sys.executable, "-m", "hocket.cli", "log", "verify", str(data)],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert "in a storage tier" in said.stdout
+    assert "no damage" in said.stdout

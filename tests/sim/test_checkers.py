@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -432,6 +433,18 @@ class TestLookupsFindTheSuccessor:
         cluster.look(self.name)
         assert cluster.checker(self.name).seen
         cluster.lookups.append(Lookup(15, (at(10),), (at(20), at(20)), 10))
+        with pytest.raises(Violation, match="the ring is ideal"):
+            cluster.look(self.name)
+
+    def test_who_was_deceived_passes_the_living_by_for_two_more_periods(self):
+        cluster = begun()
+        cluster.deceived, cluster.is_safety_phase = True, False
+        cluster.look(self.name)
+        calm_since_us = cluster.now_us
+        wrong = partial(Lookup, 15, (at(10),), (at(20), at(20)))
+        cluster.lookups.append(wrong(calm_since_us + 1_900_000))
+        cluster.look(self.name)
+        cluster.lookups.append(wrong(calm_since_us + 2_100_000))
         with pytest.raises(Violation, match="the ring is ideal"):
             cluster.look(self.name)
 

@@ -11,6 +11,7 @@ from hocket.model import PartitionId
 from hocket.sim.checkers import OF_THE_CLIENTS, Violation
 from hocket.sim.checkers.checker import Checker
 from hocket.sim.client import REPAIRS
+from hocket.sim.copies_view import Story
 from hocket.sim.subscribers import Entry, Office, Taken
 
 
@@ -22,12 +23,18 @@ class Cluster:
         self.faults = SimpleNamespace(counts={})
         self.subscriber = SimpleNamespace(name="s", topic="t", diary=[], begins={1: ({}, {})})
         self.office = Office("t", "shared")
-        self.client = SimpleNamespace(name="c", mended=Counter())
+        self.client = SimpleNamespace(name="c", mended=Counter(), feeds=0)
+        self.links = SimpleNamespace(faults={})
+        self.copies = SimpleNamespace(stories={})
         self.workload = SimpleNamespace(
             subscribers=[self.subscriber], offices=[self.office], clients=[self.client],
-            given_up={},
+            given_up={}, has_lost_letters=lambda _office: False,
+            is_held_up=lambda office: self.is_given_up(office.topic),
         )  # fmt: skip
         self.records: dict[int, bytes] = {}  # of partition 0
+
+    def is_given_up(self, topic: str) -> bool:
+        return any(each.topic == topic for each in self.workload.given_up)
 
     def committed(self, partition_id: PartitionId) -> dict[int, bytes]:
         return self.records if partition_id == PartitionId("t", 0) else {}
@@ -213,5 +220,24 @@ class TestClientsMendNothingBeforeAnythingFails:
         with pytest.raises(Violation, match=f"c: {kind} 1 times"):
             checker.after_event()
         cluster.faults.counts["crash"] = 1
+        checker.after_event()
+        assert checker.seen == 1
+
+    def test_a_leader_that_goes_home_is_followed(self):
+        cluster, checker = made(self.name)
+        cluster.client.mended["ended by the node"] += 1
+        cluster.copies.stories[1] = Story(1, "t", 0, ("n0",), leaders={1: "n0"})
+        with pytest.raises(Violation, match="c: ended by the node 1 times"):
+            checker.after_event()
+        cluster.copies.stories[1].leaders[2] = "n1"
+        checker.after_event()
+
+    def test_what_is_late_between_nodes_may_have_feeds_refused(self):
+        cluster, checker = made(self.name)
+        cluster.links.faults["loss"] = 1
+        cluster.client.mended["opened again"] += 1
+        with pytest.raises(Violation, match="c: opened again 1 times"):
+            checker.after_event()
+        cluster.client.feeds = 1
         checker.after_event()
         assert checker.seen == 1

@@ -91,7 +91,7 @@ class World:
 
     def commit(
         self, *values: bytes, kind: EntryKind = EntryKind.BATCH, body: bytes = b"", base: int = -1,
-        producer: tuple[bytes, int, int] | None = None, end: int = -1,
+        producer: tuple[bytes, int, int] | None = None, end: int = -1, committed_in: int = 1,
     ) -> int:  # fmt: skip
         """Another entry is committed."""
         story = self.story
@@ -101,6 +101,7 @@ class World:
         header = Header(0, len(body), kind, 0, 0, count, 1, story.last, base, 0, 0, 0)
         story.entries[story.last] = Stored(header, body, list(values), producer)
         story.committed[story.last] = Mark(100 + story.last, 1)
+        story.committed_in[story.last] = committed_in
         story.new.append(story.last)
         story.values.update(enumerate(values, base))
         story.end = base + len(values)
@@ -208,6 +209,15 @@ class TestALeaderHasAllThatIsCommitted:
         world.commit(b"a")
         with fails(self.name, "n1's copy of t/0 leads with"):
             world.move(checker, "n1", leads=True, term=2, last=last, log={1: mark} if mark else {})
+
+    def test_who_counts_its_votes_late_lacks_what_a_later_leader_has_committed(self, world):
+        checker = world.checker(self.name)
+        world.commit(b"a")
+        world.commit(b"b", committed_in=3)
+        world.move(checker, "n1", leads=True, term=2, last=1, log={1: world.story.committed[1]})
+        assert checker.seen == 1
+        with fails(self.name, "n2's copy of t/0 leads with 1 of 2 entries"):
+            world.move(checker, "n2", leads=True, term=4, last=1)
 
 
 class TestTermsVotesAndFlushedEntriesAreKept:
@@ -372,6 +382,72 @@ class TestTransactionsAreWholeOrAbsent:
         self.store(world, checker, 0, b"job/4/1/0/0")
         with fails(self.name, "is behind number 4 in partition 0"):
             self.store(world, checker, 0, attempt.values[0][0])
+
+
+class TestWhoIsToldOfACommitCanReadAllOfIt:
+    name = "who_is_told_of_a_commit_can_read_all_of_it"
+
+    @pytest.fixture
+    def attempt(self, world):
+        """One with two records in each partition, of which its client was told nothing yet."""
+        attempt = Attempt("job", 3, 0, "commit", 2)
+        for partition in range(PARTITIONS):
+            attempt.values[partition] = [b"job/3/0/%d/%d" % (partition, n) for n in range(2)]
+            story = Story(7 + partition, TOPIC, partition, NODES)
+            world.by_place[PartitionId(TOPIC, partition)] = story
+            machine = SimpleNamespace(name="n0", lives=1)
+            copy = story.copies["n0"] = Copy(machine, story, life=1, term=2, serves=True)
+            copy.replica = world.replica()
+        world.workload.transactors.append(SimpleNamespace(transaction="job", attempts=[attempt]))
+        return attempt
+
+    def store(self, world, attempt, partition: int, *, shown: int) -> Copy:
+        """The partition has its part, committed in term 2; its leader shows so many records."""
+        world.story = world.by_place[PartitionId(TOPIC, partition)]
+        world.story.committed_in[world.commit(*attempt.values[partition])] = 2
+        copy = world.story.copies["n0"]
+        copy.replica.machine.core.high_watermark = shown
+        return copy
+
+    def test_all_can_be_read(self, world, attempt):
+        checker = world.checker(self.name)
+        for partition in range(PARTITIONS):
+            self.store(world, attempt, partition, shown=2)
+        checker.after_event()
+        assert checker.seen == 0  # nobody was told yet
+        attempt.told = "committed"
+        checker.after_event()
+        checker.after_event()
+        assert checker.seen == 4
+
+    def test_one_partition_does_not_have_it_yet(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, attempt, 0, shown=2)
+        attempt.told = "committed"
+        with fails(self.name, "job/3/0/1/0' is not there"):
+            checker.after_event()
+
+    def test_a_leader_that_has_it_and_shows_only_a_part(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, attempt, 0, shown=2)
+        self.store(world, attempt, 1, shown=1)
+        attempt.told = "committed"
+        with fails(self.name, "before 1, and not b'job/3/0/1/1' at 1"):
+            checker.after_event()
+
+    def test_who_led_before_is_not_asked(self, world, attempt):
+        checker = world.checker(self.name)
+        self.store(world, attempt, 0, shown=2)
+        self.store(world, attempt, 1, shown=0).term = 1
+        attempt.told = "committed"
+        checker.after_event()
+        assert checker.seen == 2
+
+    def test_what_was_not_committed_is_not_looked_for(self, world, attempt):
+        checker = world.checker(self.name)
+        attempt.told = "aborted"
+        checker.after_event()
+        assert checker.seen == 0
 
 
 class TestTheHighWatermarkNeverGoesBack:

@@ -51,6 +51,7 @@ LED = "every_group_is_led_when_faults_are_over"
 STARTS = "log_starts_move_by_committed_entries"
 ACKED = "acknowledged_records_are_at_their_offsets"
 WHOLE = "transactions_are_whole_or_absent"
+READ = "who_is_told_of_a_commit_can_read_all_of_it"
 LEASED = "no_message_is_leased_twice"
 IN_KEYS = "messages_of_a_key_are_handed_out_in_order"
 BURIED = "each_message_that_dies_has_one_dead_letter"
@@ -129,6 +130,7 @@ FOUND_WITH: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "answer_before_it_is_applied_everywhere": ((WHOLE,), (0,)),
     "take_other_content_for_the_same": ((RAISES,), (0,)),
     "a_new_decider_forgets_what_was_decided": ((RAISES, WHOLE), (0,)),
+    "answer_when_the_first_partition_shows_it": ((READ,), (0,)),
     "lease_what_is_not_reserved": ((LEASED,), (7, 1)),
     "lease_what_a_former_leader_may_have_leased": ((LEASED,), (1,)),
     "answer_acks_before_they_are_committed": ((FOR_GOOD,), (10,)),

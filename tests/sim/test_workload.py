@@ -50,7 +50,21 @@ def test_no_machine_may_go_without_which_dead_letters_have_no_majority():
     letters = cluster.copies.stories[5] = Story(5, "orders.dlq", 0, ("n0", "n1"))
     assert cluster.workload.may_lose(n2)
     assert not cluster.workload.may_lose(n1)
+    n1.holds = n1.keeps = False  # it got its copy while the others were away
+    assert not cluster.may_lose(n1)
     letters.voters = ("n0", "n1", "n2")
     assert cluster.workload.may_lose(n1)
     n2.gone = True
     assert not cluster.workload.may_lose(n1)
+
+
+def test_workers_are_held_up_when_their_dead_letters_have_lost_a_majority():
+    cluster = Cluster(0, replace(options_of(0), nodes=3, transactors=0))
+    _n0, n1, n2 = cluster.machines
+    office = Office("orders", "shared")
+    cluster.workload.offices.append(office)
+    cluster.copies.stories[5] = Story(5, "orders.dlq", 0, ("n0", "n1", "n2"))
+    n2.gone = True
+    assert not cluster.workload.is_held_up(office)
+    n1.gone = True
+    assert cluster.workload.is_held_up(office)

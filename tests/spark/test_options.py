@@ -227,6 +227,7 @@ def test_two_spellings_of_one_option_must_agree() -> None:
         ("failsOnDataLoss", "failOnDataLoss"),
         ("subscribePatern", "subscribePattern"),
         ("server", "servers"),
+        ("idnex", "index"),
         ("include_header", "includeHeaders"),
     ],
 )

@@ -24,6 +24,10 @@ PATIENCE = 30.0  # seconds until a wait counts as a hang; far more than any heal
 SLOWNESS = 1.0  # so many times longer waits last in a world in which nodes die
 LONG = os.environ.get("HOCKET_STRESS") == "long"
 
+# By a thread's number: whether it waits inside hocket in the process that it went on in, the newest
+# last (`remote.far`).
+elsewhere: dict[int, list[Callable[[], bool]]] = {}
+
 Error = TypeVar("Error", bound=BaseException)
 _PACKAGE = os.path.dirname(hocket.__file__)
 
@@ -173,11 +177,20 @@ def wait_parked(thread: threading.Thread, timeout: float = PATIENCE) -> None:
         return len(last) == 4 and last[0] is not None and last.count(last[0]) == 4
 
     began = time.monotonic()
-    while not (asleep() and _inside_hocket(thread)):
+    while not (asleep() and (_inside_hocket(thread) or _inside_elsewhere(thread))):
         waited = time.monotonic() - began
         if waited >= timeout:
             raise AssertionError(f"not blocked within {timeout} s, at:\n{stack(thread)}")
         time.sleep(max(0.001, pause_after(waited)))
+
+
+def is_parked(thread: threading.Thread) -> bool:
+    """Whether it sleeps inside hocket now: see `wait_parked`."""
+    looks = []
+    for _ in range(4):
+        looks.append(_scheduling(thread))
+        time.sleep(0.001)
+    return looks[0] is not None and looks.count(looks[0]) == 4 and _inside_hocket(thread)
 
 
 def _scheduling(thread: threading.Thread) -> tuple[str, ...] | None:
@@ -198,6 +211,11 @@ def _inside_hocket(thread: threading.Thread) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _inside_elsewhere(thread: threading.Thread) -> bool:
+    asking = list(elsewhere.get(thread.ident or 0, ()))
+    return bool(asking) and asking[-1]()
 
 
 def _source_of(predicate: Callable[[], Any]) -> str:

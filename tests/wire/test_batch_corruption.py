@@ -172,7 +172,7 @@ def test_a_hostile_zstd_frame_allocates_nothing(packed: bytes) -> None:
         {"count": 2},
         {"count": 2**32 - 1},
         {"codec": 3},
-        {"codec": 255},
+        {"codec": 254},
         {"flags": 32},
         {"flags": FLAG_KEYS},
         {"flags": FLAG_KEY_HASHES},
@@ -193,6 +193,13 @@ def test_headers_that_cannot_be(changes: dict[str, int]) -> None:
     forged = sealed(entry, body_of(entry), **changes)
     with pytest.raises(CorruptData):
         parse(forged, verify=False)
+
+
+def test_columns_that_do_not_begin_with_the_name_of_their_codec() -> None:
+    entry = encode([b"a", b"b", b"c"], timestamps=0)
+    forged = sealed(entry, body_of(entry), codec=255)
+    with pytest.raises(CorruptData, match="do not begin with the name of their codec"):
+        parse(forged, verify=False).values()
 
 
 def test_reserved_means_reserved() -> None:

@@ -69,6 +69,10 @@ class ThreadExecutor:
         self._under_way[worker] = self._under_way.get(worker, 0) + 1
         queue.put((job, done, brief))
 
+    def beside(self, name: str) -> ThreadExecutor:
+        """Another one, with threads of its own, that reports to the same owner's thread."""
+        return ThreadExecutor(self._post, name=name)
+
     def drain(self) -> None:
         while self._pending:
             self._one_finished.acquire()

@@ -184,6 +184,9 @@ class TlsTransport:
             self.wants_write = True
             raise BlockingIOError from None
 
+    def recv_into_both(self, first: memoryview, _second: memoryview) -> int:
+        return self.recv_into(first)
+
     def recv(self, most: int) -> bytes:
         self.wants_write = False
         if self._has_ended:

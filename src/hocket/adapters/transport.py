@@ -49,6 +49,9 @@ class Transport(Protocol):
     def recv_into(self, buffer: memoryview) -> int:
         """Receive at least one byte; 0 at the end of what the other side sends."""
 
+    def recv_into_both(self, first: memoryview, second: memoryview) -> int:
+        """`recv_into` that may go on with `second` when `first` is full."""
+
     def recv(self, most: int) -> bytes:
         """Receive at least one byte and at most so many; b"" at the end, as `recv_into`."""
 
@@ -120,6 +123,7 @@ class PlainTransport:
         self._socket = sock
         self.fileno = sock.fileno
         self.recv_into = sock.recv_into
+        self._recvmsg_into = sock.recvmsg_into
         self.recv = sock.recv
         self.close = sock.close
 
@@ -131,6 +135,10 @@ class PlainTransport:
 
     def end_sending(self) -> None:
         self._socket.shutdown(socket.SHUT_WR)
+
+    def recv_into_both(self, first: memoryview, second: memoryview) -> int:
+        """`recv_into` that fills `first` before it goes on with `second`."""
+        return self._recvmsg_into((first, second))[0]
 
     def send_one(self, data: bytes | bytearray | memoryview) -> int:
         try:

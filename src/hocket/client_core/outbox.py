@@ -95,7 +95,7 @@ Effect = Dial | Send | HangUp | Listen | Arm | Report | Wake | Tell
 class Outbox:
     """The effects of the turn, and the moment at which the turn happens."""
 
-    __slots__ = ("_links", "effects", "now_us", "random", "tell_time", "wall_ahead_us")
+    __slots__ = ("_links", "at_end", "effects", "now_us", "random", "tell_time", "wall_ahead_us")
 
     def __init__(self, random: Random) -> None:
         self.effects: deque[Effect] = deque()
@@ -104,6 +104,9 @@ class Outbox:
         self.random = random  # where chance comes from: the driver knows the seed
         # A core that has worked for long asks for the time anew; the driver says how to.
         self.tell_time: Callable[[], None] = _no_news
+        # Calls what it is given, an event of a core, when those who are at work now have no more to
+        # say. Only a loop knows that moment. Others call it at once: the caller must be ready.
+        self.at_end: Callable[[Callable[[], None]], None] = at_once
         self._links = count(1)
 
     @property
@@ -160,6 +163,9 @@ class WakeUps:
         if self._waiting:
             self._outbox.effects.append(Wake(self))
 
+    def note(self) -> None:
+        """For cores: whoever looks next is to look closely, but nobody needs to be woken."""
+
     def carry_out(self) -> None:
         """For whoever carries out `Wake`."""
         waiting, self._waiting = self._waiting, {}
@@ -183,6 +189,11 @@ class Reply(Generic[T]):
     def get(self) -> T | None:
         """The value, None until it has come."""
         return self._content
+
+
+def at_once(action: Callable[[], None]) -> None:
+    """Nobody knows whether more is to come."""
+    action()
 
 
 def _no_news() -> None:

@@ -30,9 +30,10 @@ from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.log.directory import RESERVE, Format
 from hocket.log.group import GroupLog
-from hocket.log.segment import Segment, index_path, segment_path
+from hocket.log.segment import Segment, segment_path
 from hocket.log.segment_writer import GroupWork, add_indexes, add_write, tidy, write_segments
 from hocket.log.settings import LogSettings
+from hocket.log.tier.stub import names_beside
 from hocket.log.wal import Wal
 from hocket.log.wal_files import NO_SPACE
 from hocket.ports import Disk, Executor
@@ -42,8 +43,8 @@ WORKER = "checkpoint"
 
 
 class Checkpointer:
-    """Calls `written(bytes)`, `published()`, `installed(record)` and `failed(error)`, all on the
-    node's thread."""
+    """Calls `written(bytes)`, `published()`, `installed(record)`, `gone(segments, groups)` and
+    `failed(error)`, all on the node's thread."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Checkpointer:
         written: Callable[[int], None],
         published: Callable[[], None],
         installed: Callable[[GroupRecord], None],
+        gone: Callable[[list[Segment], list[int]], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._disk = disk
@@ -72,6 +74,7 @@ class Checkpointer:
         self._tell_written = written
         self._tell_published = published
         self._tell_installed = installed
+        self._tell_gone = gone
         self._tell_failed = failed
         self._work: list[GroupWork] | None = None  # of the checkpoint whose segments are written
         self._next: Checkpoint | None = None  # the checkpoint that is being published
@@ -95,6 +98,11 @@ class Checkpointer:
     @property
     def running(self) -> bool:
         return self._work is not None or self._next is not None
+
+    @property
+    def published(self) -> dict[int, GroupRecord]:
+        """The groups, as the last checkpoint that is durable has them."""
+        return self._last.groups
 
     @property
     def wanted(self) -> bool:
@@ -171,8 +179,7 @@ class Checkpointer:
             paths += [
                 segment_path(log.id, each.base_offset, each.first_index) for each in published
             ]
-        paths += [index_path(path) for path in paths]
-        return frozenset(path.rpartition("/")[2] for path in paths)
+        return frozenset(name.rpartition("/")[2] for path in paths for name in names_beside(path))
 
     def _segments_done(self, result: BaseException | None) -> None:
         assert self._work is not None
@@ -190,6 +197,8 @@ class Checkpointer:
                 segment.points = None  # a reader that needs them finds them in the index file
         self._tell_written(total)
         self._waits_for_wal = True
+        self._wal.rouse()  # now somebody waits for it
+        self._wal.flush()
         self.wal_is_durable()
 
     # --- 3: the file -----------------------------------------------------------------------------
@@ -337,6 +346,7 @@ class Checkpointer:
     def _remove_doomed(self) -> None:
         paths = [segment.path for segment in self._doomed]
         groups = [group for group in self._doomed_groups if group not in self._last.groups]
+        self._tell_gone(self._doomed, groups)
         self._doomed.clear()
         self._doomed_groups = [group for group in self._doomed_groups if group in self._last.groups]
         reserve = self._reserve_bytes if self._reserve_is_gone else 0

@@ -9,6 +9,8 @@
     reserve.wal          ... and for the entries that say what goes; see `wal_files`
     wal/NUMBER.wal       see `wal`
     groups/ID/*.log      see `segment`
+    groups/ID/*.away     segments that are in a storage tier; see `tier.stub`
+    fetched/             what was fetched from there; emptied at every start
     damaged/             WAL files with damage in them, kept for people to look at
     accepted.json        losses that the operator has accepted; see `verify`
 
@@ -31,7 +33,7 @@ from hocket.log import checkpoint
 from hocket.log.checkpoint import Checkpoint, GroupRecord
 from hocket.ports import Disk
 
-FORMAT = 2  # the newest that is read, and written once it is needed
+FORMAT = 3  # the newest that is read, and written once it is needed
 FORMAT_OF_NEW = 1  # an older version of Hocket can open such a directory
 IDENTITY = "hocket.json"
 COPY = "hocket.copy.json"

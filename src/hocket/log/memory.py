@@ -111,9 +111,11 @@ class MemoryTier:
         """Whether `evict` would find something too old, or too much."""
         if not self.slabs:
             return False
+        if self.bytes > bytes_max:
+            return True
         slab = self.slabs[0]
-        is_old = slab.live >= len(slab) or slab.times[slab.live] <= appended_until_us
-        return is_old or self.bytes > bytes_max
+        times, live = slab.times, slab.live  # there is a time for each entry
+        return live >= len(times) or times[live] <= appended_until_us
 
     def evict(self, *, appended_until_us: int, bytes_max: int) -> bool:
         """Let go of what is too old or too much.

@@ -139,6 +139,18 @@ class FileUnreadable(CorruptData):
     """
 
 
+class SegmentAway(FileUnreadable):
+    """A storage tier did not hand a segment out.
+
+    That is no damage of this copy: the copies of other nodes may be away just as well.
+    """
+
+
+def is_damage(error: object) -> bool:
+    """Whether records cannot be read here, and may be readable at another node."""
+    return isinstance(error, CorruptData) and not isinstance(error, SegmentAway)
+
+
 class DoesNotFollow(HocketError):
     """Entries of another node are not those that follow the end of the log; nothing was taken."""
 
@@ -184,7 +196,7 @@ class RawEntries:
     slices: list[memoryview]
     first_index: int
     end_index: int
-    previous_term: int | None  # of the entry before the first; None: it is gone from the log
+    previous_term: int | None  # of the entry before the first; None: it is not in the log here
     previous_crc: int
     bytes: int
 
@@ -250,6 +262,7 @@ class GroupStats:
     memory_start: int  # reads from here on are answered by memory; the end if memory is empty
     memory_bytes: int
     disk_bytes: int
+    tier_bytes: int  # in a storage tier, and not on the disk
     memory_reads: int
     disk_reads: int
     problem: str  # in words; empty when all is well
@@ -265,6 +278,8 @@ class Report:
     groups: int = 0
     entries: int = 0
     bytes: int = 0
+    away_segments: int = 0  # in a storage tier; they were not read
+    away_bytes: int = 0
     damage: list[tuple[int, Damage]] = field(default_factory=list)  # (group, what is damaged)
     remarks: list[str] = field(default_factory=list)  # odd but harmless findings
 

@@ -1,13 +1,16 @@
 """Reads a group's log: from memory at once, or from segment files by a job of the worker `read`.
 
+The file of a segment that is in a storage tier is fetched first, and the job is submitted then.
+
 What callers may rely on is said at `LogStore.read`, `offset_at_time` and `read_entries`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from hocket.errors import CorruptData, HocketError, OutOfRange
 from hocket.log.group import GroupLog
@@ -20,6 +23,7 @@ from hocket.log.model import (
     RawEntries,
     ReadDone,
     ReadResult,
+    SegmentAway,
 )
 from hocket.log.segment import Location, Segment, SegmentRecord
 from hocket.log.segment_reader import (
@@ -31,8 +35,11 @@ from hocket.log.segment_reader import (
     read_raw,
 )
 from hocket.log.settings import LogSettings
+from hocket.log.tier.place import AwayError
+from hocket.log.tier.tiering import Tiering
 from hocket.ports import Disk, Executor
 
+T = TypeVar("T")
 INDEXES_MAX = 256  # sparse indexes of full segments that are kept in memory
 WORKER = "read"
 _Entries = tuple[dict[int, memoryview], list[Damage]]  # bodies by index, and what is damaged
@@ -40,9 +47,12 @@ _Wanted = tuple[SegmentView, Location | None, list[int]]  # where to begin, and 
 
 
 class Reader:
-    def __init__(self, disk: Disk, executor: Executor, settings: LogSettings) -> None:
+    def __init__(
+        self, disk: Disk, executor: Executor, settings: LogSettings, tier: Tiering
+    ) -> None:
         self._disk = disk
         self._executor = executor
+        self._tier = tier
         self._interval = settings.index_interval_bytes
         self._indexed: deque[Segment] = deque()  # full segments whose sparse index is in memory
 
@@ -75,12 +85,29 @@ class Reader:
             read_batches, self._disk, view, location, offset,
             bytes_max=bytes_max, end_offset=end_offset,
         )  # fmt: skip
-        self._executor.submit(
-            WORKER,
+        self._submit(
+            (segment,),
             partial(_if_wanted, wanted, job),
             partial(self._read_done, log, segment, offset, done),
         )
         return None
+
+    def _submit(
+        self,
+        segments: Collection[Segment],
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+    ) -> None:
+        """Have the job run when the files of all these segments are there, or `done` told why."""
+        if not any(each.away for each in segments):
+            self._executor.submit(WORKER, job, done)
+            return
+
+        def then(error: AwayError | None) -> None:
+            # Also an error comes by way of the worker: `done` is never called before we return.
+            self._executor.submit(WORKER, job if error is None else partial(_fail, error), done)
+
+        self._tier.need(segments, then)
 
     def _read_done(
         self, log: GroupLog, segment: Segment, offset: int, done: ReadDone,
@@ -117,7 +144,9 @@ class Reader:
             )
         end = log.segment_record(segment).end_offset  # what lies behind it is still in memory
         kind: type[CorruptData] = FileUnreadable  # it may pass, or concern a part of the file
-        if isinstance(error, FileNotFoundError):  # a file that is not there will not come back
+        if segment.away or isinstance(error, AwayError):
+            kind = SegmentAway
+        elif isinstance(error, FileNotFoundError):  # a file that is not there will not come back
             kind = CorruptData
             log.note(Damage(segment.base_offset, end, str(error), is_lasting=False))
         return kind(
@@ -152,7 +181,7 @@ class Reader:
             for segment, some in in_files.items()
         ]
         job = partial(_read_from_files, self._disk, wanted)
-        self._executor.submit(WORKER, job, partial(self._entries_done, log, found, indexes, done))
+        self._submit(in_files, job, partial(self._entries_done, log, found, indexes, done))
         return None
 
     def _entries_done(
@@ -162,7 +191,8 @@ class Reader:
         if isinstance(read, BaseException):
             if not isinstance(read, OSError):
                 raise read
-            done(CorruptData(f"group {log.id}: entries cannot be read: {read}"))
+            kind = SegmentAway if isinstance(read, AwayError) else CorruptData
+            done(kind(f"group {log.id}: entries cannot be read: {read}"))
             return
         bodies, damage = read
         for each in damage:
@@ -195,7 +225,8 @@ class Reader:
             raise CorruptData(f"group {log.id}: entry {first} is in no file of its log")
         log.disk_reads += 1
         before = log.segment_of_index(first - 1)
-        is_first = first == segment.first_index and before is not None
+        # A storage tier is not asked for a term alone: what is sent to others must not wait for it.
+        is_first = first == segment.first_index and before is not None and not before.away
         points = segment.points and segment.points.copy()  # it may grow meanwhile, and be cut
         job = partial(
             read_raw, self._disk, self._view(log, segment), points, first,
@@ -203,7 +234,7 @@ class Reader:
             before=self._view(log, before) if is_first and before else None,
         )  # fmt: skip
         outcome = partial(self._raw_done, log, segment, first, done)
-        self._executor.submit(WORKER, job, outcome)
+        self._submit((segment,), job, outcome)
         return None
 
     def _raw_done(
@@ -244,7 +275,7 @@ class Reader:
                 location = segment.points.before_time(timestamp_us) or view.start
             job = partial(find_time, self._disk, view, location, timestamp_us, from_offset=start)
             outcome = partial(self._searched, log, segment, view.record, timestamp_us, done)
-            self._executor.submit(WORKER, job, outcome)
+            self._submit((segment,), job, outcome)
             return None
         return log.end.next_offset
 
@@ -263,7 +294,12 @@ class Reader:
             done(found)
 
     def _view(self, log: GroupLog, segment: Segment) -> SegmentView:
-        return SegmentView(log.id, log.segment_record(segment), self._interval)
+        fetched = self._tier.path_of(segment) if segment.away else ""
+        return SegmentView(log.id, log.segment_record(segment), self._interval, fetched)
+
+
+def _fail(error: AwayError) -> Any:
+    raise error
 
 
 def _read_from_files(disk: Disk, wanted: list[_Wanted]) -> _Entries:

@@ -66,7 +66,11 @@ class Scrub:
             log, segment = self._left[-1]
             is_readable = segment.end_offset > log.log_start  # else it is about to be removed
             if segment.written and is_readable and not log.deleted and segment in log.segments:
-                break
+                if not segment.away:
+                    break
+                if self._report is not None:  # fetching all that is there would cost too much
+                    self._report.away_segments += 1
+                    self._report.away_bytes += segment.written
             self._left.pop()
             self._location = None
         if self._busy:

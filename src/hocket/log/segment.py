@@ -132,6 +132,7 @@ class Segment:
     full: bool = False  # no entry will be added
     file_is_clean: bool = False  # in this run, the file has no bytes behind `written`
     index_is_written: bool = False
+    away: bool = False  # in a storage tier: the file is not here
 
     @staticmethod
     def of(group: int, record: SegmentRecord) -> Segment:

@@ -36,9 +36,14 @@ class SegmentView:
     group: int
     record: SegmentRecord  # as far as the segment is written
     interval: int  # between two points of a sparse index
+    fetched: str = ""  # the file to read instead of the segment's own, which is away
 
     @property
     def path(self) -> str:
+        return self.fetched or self.own_path
+
+    @property
+    def own_path(self) -> str:
         return segment_path(self.group, self.record.base_offset, self.record.first_index)
 
     @property
@@ -394,8 +399,8 @@ def walk_segment(disk: Disk, view: SegmentView) -> Iterator[Met]:
 def _fetch_points(disk: Disk, view: SegmentView, file: File, read: SegmentRead) -> Points:
     """Get the sparse index from its file, or else by a scan of the segment."""
     points: Points | None = None
-    if disk.exists(index_path(view.path)):
-        sidecar = disk.open(index_path(view.path))
+    if disk.exists(index_path(view.own_path)):
+        sidecar = disk.open(index_path(view.own_path))
         try:
             points = Points.decode(sidecar.read(sidecar.size(), 0))
         finally:

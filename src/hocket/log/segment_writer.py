@@ -8,6 +8,7 @@ from hocket.log.directory import RESERVE
 from hocket.log.group import GroupLog, SlabWrite
 from hocket.log.model import LogEnd
 from hocket.log.segment import Segment, group_directory, index_path
+from hocket.log.tier.stub import names_beside
 from hocket.ports import Disk
 
 
@@ -112,7 +113,7 @@ def _write_file(disk: Disk, write: FileWrite) -> None:
 def tidy(disk: Disk, paths: list[str], groups: list[int], reserve_bytes: int) -> None:
     """Remove segments and whole groups; then set space aside again."""
     for path in paths:
-        for each in (path, index_path(path)):
+        for each in names_beside(path):
             if disk.exists(each):
                 disk.remove(each)
     for group in groups:

@@ -29,6 +29,7 @@ class GroupSettings:
     memory_bytes_max: int = 256 << 20  # wins over the time
     segment_bytes_max: int = 64 << 20
     is_awaited: bool = True  # somebody waits until entries are durable: they are written at once
+    may_leave: bool = False  # old segments may go to a storage tier, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ class LogSettings:
     wal_file_bytes: int = 64 << 20  # new WAL files double in size up to this
     wal_file_bytes_min: int = 1 << 20  # the first WAL file, so that a small broker starts at once
     wal_files_ready: int = 1  # how many WAL files are made ahead of use
+    # How many that are free again are kept for further use, where the disk has ample room. A file
+    # is free when a checkpoint is through, and the next is made when one is full, before that: were
+    # no more kept than are made, each would be filled with zeros and used once.
+    wal_files_kept: int = 2
     commit_bytes_max: int = 16 << 20  # of one group commit (a larger entry goes alone)
     undurable_bytes_max: int = 64 << 20  # with more appended and not durable it is `congested`
     unwritten_bytes_max: int = 256 << 20  # with more not in segments yet it is `congested`

@@ -44,7 +44,9 @@ from hocket.log.recovery import Recovery
 from hocket.log.replicated import RawEntry, ReplicatedLogs, install_record
 from hocket.log.scrub import Scrub
 from hocket.log.settings import GroupSettings, LogSettings
-from hocket.log.vital import accept_command, recovered, refuse_damaged
+from hocket.log.tier.jobs import FORMAT_WITH_STUBS
+from hocket.log.tier.tiering import Tiering
+from hocket.log.vital import doubt_of, recovered, refuse_damaged
 from hocket.log.wal import Wal
 from hocket.log.wal_files import storage_full
 from hocket.ports import Clock, Disk, Executor
@@ -94,10 +96,15 @@ class LogStore:
         self._checkpointer = Checkpointer(
             disk, executor, settings, self._groups, self._wal, found.checkpoint, form,
             snapshot=self._snapshot, written=self._written, published=self._published,
-            installed=self._installed, failed=self._failed,
+            installed=self._installed, gone=lambda *gone: self.tier.gone(*gone),
+            failed=self._failed,
+        )  # fmt: skip
+        self.tier = Tiering(
+            disk, executor, clock, settings, self._groups, self.store_id, form,
+            lambda: self._checkpointer.published, has_stubs=directory.version >= FORMAT_WITH_STUBS,
         )  # fmt: skip
         self._scrub = Scrub(disk, executor, settings, self._groups)
-        self._reader = Reader(disk, executor, settings)
+        self._reader = Reader(disk, executor, settings, self.tier)
         self.replicated = ReplicatedLogs(
             self._groups, self._wal, self._checkpointer, self._reader,
             snapshot=self._snapshot, admit=self.admit, stage=self._stage_raw, cut=self._cut,
@@ -117,7 +124,8 @@ class LogStore:
         if self._stopped is not None:
             self.close()
             raise self._stopped
-        if not any(file.damaged for file in found.wal.used):  # else keep all that may be of use
+        self.tier.keeps_orphans = any(file.damaged for file in found.wal.used)
+        if not self.tier.keeps_orphans:  # else keep all that may be of use
             self._checkpointer.remove_strangers()
         self._checkpointer.make_reserve()
 
@@ -136,8 +144,7 @@ class LogStore:
 
         What recovery found out about damage is in a checkpoint afterwards: the WAL that shows it is
         not the proof of it any more. So are groups that were installed meanwhile. Waits for the
-        disk if there is such news. All groups are
-        configured by then, and nothing was appended yet.
+        disk if there is such news. All groups are configured by then, and nothing was appended yet.
         """
         self._observer = observer
         found, self._found = self._found, None
@@ -207,13 +214,9 @@ class LogStore:
         self.install_snapshot(group, Snapshot(LogEnd(index + 1, 0, 0, term), 0, snapshot), done)
 
     def install_snapshot(
-        self,
-        group: int,
-        snapshot: Snapshot,
-        done: Callable[[], None],
-        *,
+        self, group: int, snapshot: Snapshot, done: Callable[[], None], *,
         begin: LogEnd | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """The same with a `Snapshot`, which knows offsets and CRCs.
 
         The log goes on behind the snapshot, and has no records before it. With `begin` it is empty
@@ -291,27 +294,16 @@ class LogStore:
         ]
 
     def stats(self, group: int) -> GroupStats:
-        return self._groups[group].stats(self._wal.next_lsn)
+        return self.tier.seen_in(self._groups[group].stats(self._wal.next_lsn), group)
 
     def doubt(self, group: int) -> str:
         """What may be lost behind the end of the group, in words; empty if its end is known."""
-        damage = self._groups[group].tail_damage
-        if damage is None:
-            return ""
-        return (
-            f"{damage} may be lost; put the data directory back from a copy, or accept the loss "
-            f"while the broker is down: {accept_command(self._settings.where, group)}"
-        )
+        return doubt_of(self._groups[group], self._settings.where)
 
     # --- writing ---------------------------------------------------------------------------------
 
     def admit(
-        self,
-        group: int,
-        size: int,
-        *,
-        reserved: bool = False,
-        purpose: Purpose = Purpose.RECORDS,
+        self, group: int, size: int, *, reserved: bool = False, purpose: Purpose = Purpose.RECORDS
     ) -> None:
         """Raise if an entry of `size` bytes could not be made durable; this changes nothing.
 
@@ -374,8 +366,11 @@ class LogStore:
                 f"{self._reserved_bytes} are kept for transactions; make room there, or end these"
             )
 
-    def append(self, group: int, entry: NewEntry, *, admitted: bool = False) -> None:
-        """Stage an entry: readable at once, durable when `log_durable` says so.
+    def append(
+        self, group: int, entry: NewEntry, *, admitted: bool = False, awaited: bool = True
+    ) -> None:
+        """Stage an entry: readable at once, durable when `log_durable` says so; it may rest before
+        (see `wal`) unless it is `awaited`.
 
         Raises what `admit` does, and then nothing has changed. With `admitted` the caller has asked
         before it changed anything itself, and the entry is staged in any case: should the disk be
@@ -387,23 +382,23 @@ class LogStore:
             self.admit(group, size)
         self._appended_us = now_us = self._clock.now_us()
         log.append(entry, now_us)
-        self._wal.stage(log, size)
-        self._unwritten += size
-        if log.memory.bytes > log.settings.memory_bytes_max:
-            self._evict(log, now_us)
+        self._appended(log, size, awaited)
 
     def _stage_raw(self, log: GroupLog, entries: Sequence[RawEntry], size: int) -> None:
         self._appended_us = now_us = self._clock.now_us()
         for header, packed, body in entries:
             log.append_raw(header, packed, body, now_us)
-        self._wal.stage(log, size)
+        self._appended(log, size, awaited=True)
+
+    def _appended(self, log: GroupLog, size: int, awaited: bool) -> None:
+        (self._wal.stage if awaited else self._wal.rest)(log, size)
         self._unwritten += size
         if log.memory.bytes > log.settings.memory_bytes_max:
-            self._evict(log, now_us)
+            self._evict(log, self._appended_us)
 
     def flush(self) -> None:
         """The end of the driver's turn: start a group commit, unless one is under way."""
-        self._wal.flush()
+        self._wal.flush(self._clock.now_us())
         if self._unwritten or self._checkpointer.changed:
             self._checkpoint_if_due(self._clock.now_us())
 
@@ -498,6 +493,7 @@ class LogStore:
             if self._wal.needs_mark and now_us - self._appended_us >= self._settings.mark_after_us:
                 self._wal.mark()
             self._checkpoint_if_due(now_us)
+        self.tier.tick(writes=self._stopped is None, disk_is_full=self._lacks_room)
         self._scrub.step(now_us)
 
     def checkpoint_now(self, done: Callable[[HocketError | None], None] | None = None) -> None:
@@ -522,7 +518,9 @@ class LogStore:
         if self._closed:
             return
         self._closed = True
+        self.tier.close()
         try:
+            self._wal.rouse()
             self._wal.flush()
             self._executor.drain()
             if self._stopped is None:

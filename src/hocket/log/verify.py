@@ -16,6 +16,7 @@ from hocket.log.replay import EVERY_OTHER
 from hocket.log.segment import SegmentRecord
 from hocket.log.segment_reader import SegmentView, walk_segment
 from hocket.log.settings import LogSettings
+from hocket.log.tier.stub import is_away
 from hocket.log.wal_files import NO_SPACE
 from hocket.ports import Disk
 
@@ -142,6 +143,10 @@ def _verify_segment(
     """For each damage, and for the end: (the damage or None, CRC of the last entry if known)."""
     view = SegmentView(group, record, interval=0)
     steps: list[tuple[Damage | None, int | None]] = []
+    if is_away(disk, view.path):
+        report.away_segments += 1
+        report.away_bytes += record.size
+        return [(None, None)]
     report.bytes += record.size
     try:
         for met in walk_segment(disk, view):

@@ -18,6 +18,17 @@ def accept_command(where: str, group: int) -> str:
     return f"hocket log accept-loss {shlex.quote(where)} {group}"
 
 
+def doubt_of(log: GroupLog, where: str) -> str:
+    """What may be lost behind the end of the group, in words; empty if its end is known."""
+    damage = log.tail_damage
+    if damage is None:
+        return ""
+    return (
+        f"{damage} may be lost; put the data directory back from a copy, or accept the loss while "
+        f"the broker is down: {accept_command(where, log.id)}"
+    )
+
+
 def recovered(disk: Disk, known: Directory, settings: LogSettings, now_us: int) -> Recovery:
     has_votes = known.version >= 2
     found = recover(disk, known.store_id, settings, now_us, has_votes=has_votes)

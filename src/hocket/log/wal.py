@@ -3,7 +3,7 @@
 Theory: appended entries wait in their slabs until a commit takes them. A commit is one envelope,
 written and synced by one call. The next commit starts when the last one has ended, and takes all
 entries that have come meanwhile: none of them waits for company, and the busier the store is, the
-larger its commits are.
+larger its commits are. Entries that nobody waits for *rest*: they go with the next, or later.
 
 A file is made ready before it is needed (`wal_files`). When none can be made ready, because the
 disk is full, entries are refused before they are staged. Some room is kept from records, so that
@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
-from hocket.log import envelope, wal_files
+from hocket.log import wal_files
+from hocket.log.commit import Commit, Told, write
 from hocket.log.directory import Format
 from hocket.log.envelope import SECTION_BYTES, Draft, aligned, envelope_bytes
 from hocket.log.group import GroupLog, Truncated, notes_of
@@ -30,28 +30,12 @@ from hocket.log.model import VITAL, LogEnd, Purpose, Truncation
 from hocket.log.settings import LogSettings
 from hocket.log.wal_files import NO_SPACE, WalFile, WalStart, storage_full
 from hocket.log.wal_list import WalList
-from hocket.ports import Disk, Executor, File
+from hocket.ports import Disk, Executor
 
 BRIEF_COMMIT_BYTES = 64 << 10  # synced in about the time that waking a thread takes
+REST_US, REST_BYTES_MAX = 10_000, 256 << 10  # between commits of what nobody waits for, at most
+AMPLE_FILES = 16  # for which the disk has room before a file is kept that is not needed yet
 _ADMISSION_MARGIN = 4096  # headers, table and padding of the commit that an entry goes into
-
-
-Told = Callable[[], None]
-
-
-@dataclass(slots=True)
-class Commit:
-    """An envelope on its way to the disk."""
-
-    draft: Draft
-    size: int
-    file: WalFile
-    position: int
-    ends: list[tuple[GroupLog, LogEnd]]
-    bytes: int  # of its entries
-    noted: dict[GroupLog, list[Told]] | None  # whose notes it has for the first time
-    is_plain: bool  # it has no notes and nothing that was carried, and no group was cut back
-    cut: dict[GroupLog, LogEnd] = field(default_factory=dict)  # to where, since it was begun
 
 
 class Wal:
@@ -99,6 +83,8 @@ class Wal:
         self._makes_reserve = False
         self._wanted_bytes = 0  # an entry waits for a file of at least this size; 0: none waits
         self._staged: dict[GroupLog, None] = {}  # groups with entries that no commit has taken
+        self._resting: dict[GroupLog, None] = {}  # the same, of entries that nobody waits for
+        self._roused_us = 0  # when what rested was last staged
         self._noted: dict[GroupLog, list[Told]] = {}  # groups with news that no commit has taken
         self._touched: list[GroupLog] = []  # groups in the last envelope ...
         self._told: tuple[GroupLog, ...] = ()  # ... and those whose notes it was the first to have
@@ -197,6 +183,16 @@ class Wal:
         self._staged[group] = None
         self.staged_bytes += size
 
+    def rest(self, group: GroupLog, size: int) -> None:
+        """`stage` an entry that nobody waits for."""
+        self._resting[group] = None
+        self.staged_bytes += size
+
+    def rouse(self) -> None:
+        """Stage what rests."""
+        self._staged.update(self._resting)
+        self._resting.clear()
+
     def forget(self, group: GroupLog) -> None:
         """The group is deleted; its staged entries are not written."""
         self._dirty.pop(group, None)
@@ -206,6 +202,7 @@ class Wal:
 
     def unstage(self, group: GroupLog) -> None:
         """Nothing more of this log is written."""
+        self.rouse()
         if group in self._staged:
             del self._staged[group]
             self.staged_bytes -= sum(slab.used - slab.sent for slab in group.unsent)
@@ -214,6 +211,7 @@ class Wal:
     def cut(self, group: GroupLog, cut: Truncated) -> None:
         """The group was cut back: what is on its way to the disk counts up to its new end only."""
         self.staged_bytes -= cut.unsent_bytes
+        self.rouse()
         if not group.unsent:
             self._staged.pop(group, None)
         if cut.was_sent:
@@ -268,16 +266,23 @@ class Wal:
 
     @property
     def idle(self) -> bool:
-        return self._commit is None and not self._staged and not self._noted
+        return self._commit is None and not (self._staged or self._noted or self._resting)
 
     @property
     def needs_mark(self) -> bool:
         return self.idle and not self._marked
 
-    def flush(self) -> None:
-        """Start a commit of all that is staged, unless one is under way."""
+    def flush(self, now_us: int | None = None) -> None:
+        """Start a commit of what is staged, or has rested by now, unless one is under way."""
+        if self._resting and now_us is not None and self._has_rested(now_us):
+            self._roused_us = now_us
+            self.rouse()
         if self._commit is None and (self._staged or self._noted) and not self.stopped:
             self._start_commit(mark=False)
+
+    def _has_rested(self, now_us: int) -> bool:
+        is_over = not 0 <= now_us - self._roused_us < REST_US  # a clock may be put back
+        return is_over or self.staged_bytes > REST_BYTES_MAX
 
     def mark(self) -> None:
         """Write an envelope without entries, which says that the last one is durable."""
@@ -296,6 +301,7 @@ class Wal:
                 self._tell_room()
 
     def _start_commit(self, *, mark: bool) -> None:
+        self.rouse()
         first = SECTION_BYTES + next(iter(self._staged)).first_unsent_bytes if self._staged else 0
         place = self._place_for(first, complete=mark)
         if place is None:
@@ -384,7 +390,7 @@ class Wal:
 
     def _submit(self, commit: Commit) -> None:
         file = commit.file.file
-        job = partial(_write, file, commit.position, commit.draft, self._salt, self._form)
+        job = partial(write, file, commit.position, commit.draft, self._salt, self._form)
         # A brief job may keep this thread waiting; for entries that nobody waits for, it must not.
         is_awaited = any(group.settings.is_awaited for group, _ in commit.ends)
         brief = is_awaited and commit.size <= BRIEF_COMMIT_BYTES
@@ -466,9 +472,10 @@ class Wal:
 
     def _reuse_or_remove(self, file: WalFile, *, needed: bool = True) -> None:
         """`needed`: the checkpoint does not say yet that nothing of this number is missed."""
-        wanted = self._settings.wal_files_ready + (self._current is None)
-        enough = len(self._ready) + self._preparing >= wanted
-        least = max(min(self._file_bytes, self._settings.wal_file_bytes), self._wanted_bytes)
+        has_room, settings = self._disk_has_room(AMPLE_FILES * file.size), self._settings
+        wanted = settings.wal_files_kept if has_room else settings.wal_files_ready
+        enough = len(self._ready) + self._preparing >= wanted + (self._current is None)
+        least = max(min(self._file_bytes, settings.wal_file_bytes), self._wanted_bytes)
         if enough or file.size < least:
             job = partial(wal_files.remove, self._disk, self._files, file, needed=needed)
             self._background(job)
@@ -591,10 +598,3 @@ class Wal:
         if isinstance(result, BaseException):
             self.stopped = True
             self._tell_failed(result)
-
-
-def _write(file: File, position: int, draft: Draft, salt: int, form: Format) -> None:
-    """The job of a commit."""
-    if draft.notes:
-        form.need(2)
-    file.write(envelope.encode(draft, salt), position, sync=True)

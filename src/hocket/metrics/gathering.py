@@ -59,15 +59,23 @@ class Gathering:
         self._add("hocket_undurable_bytes", wiring.log.wal.staged_bytes)
         self._add("hocket_wal_bytes", wiring.log.wal.bytes_since_checkpoint)
         self._of_ring()
-        for state in wiring.hooks.states():
+        states = wiring.hooks.states()
+        for state in states:
             hook = (state.plugin, state.hook)
             self._add("hocket_plugin_calls_total", state.calls, *hook)
             self._add("hocket_plugin_seconds_total", state.total_us / 1e6, *hook)
             self._add("hocket_plugin_rejections_total", state.rejections, *hook)
             self._add("hocket_plugin_failures_total", state.failures, *hook)
             self._add("hocket_plugin_slow_total", state.slow, *hook)
-        for plugin, is_on in {each.plugin: each.on for each in wiring.hooks.states()}.items():
-            self._add("hocket_plugin_on", is_on, plugin)
+            if state.process:
+                self._add("hocket_plugin_dropped_total", state.dropped, *hook)
+        for plugin, state in {each.plugin: each for each in states}.items():
+            self._add("hocket_plugin_on", state.on, plugin)
+            if state.process:
+                self._add("hocket_plugin_running", state.process == "running", plugin)
+                self._add("hocket_plugin_waiting", state.waiting, plugin)
+                self._add("hocket_plugin_kills_total", state.kills, plugin)
+                self._add("hocket_plugin_ends_total", state.ends, plugin)
 
     def _of_ring(self) -> None:
         member: Any = self._broker.member
@@ -91,6 +99,8 @@ class Gathering:
         self._add("hocket_partition_end_offset", core.high_watermark, *where)
         self._add("hocket_partition_bytes", stats.memory_bytes, *where, "memory")
         self._add("hocket_partition_bytes", stats.disk_bytes, *where, "disk")
+        if stats.tier_bytes:
+            self._add("hocket_partition_bytes", stats.tier_bytes, *where, "tier")
         for index, cursor in core.cursors.applied.items():
             lag = max(0, core.high_watermark - max(cursor.position, core.start))
             self._add("hocket_index_lag_records", lag, *where, index)

@@ -45,7 +45,9 @@ METRICS: dict[str, Metric] = {
         "gauge", _PARTITION, "The end of what is committed; its rate is that of publishing."
     ),
     "hocket_partition_bytes": Metric(
-        "gauge", (*_PARTITION, "tier"), "Bytes of a partition in memory and on disk."
+        "gauge",
+        (*_PARTITION, "tier"),
+        "Bytes of a partition in memory, on disk, and in a storage tier.",
     ),
     "hocket_index_lag_records": Metric(
         "gauge", (*_PARTITION, "index"), "Records that an index has not come to yet."
@@ -69,5 +71,20 @@ METRICS: dict[str, Metric] = {
     "hocket_plugin_rejections_total": Metric("counter", _HOOK, "Batches that a hook refused."),
     "hocket_plugin_failures_total": Metric("counter", _HOOK, "Calls of a hook that failed."),
     "hocket_plugin_slow_total": Metric("counter", _HOOK, "Calls that took longer than they may."),
+    "hocket_plugin_dropped_total": Metric(
+        "counter", _HOOK, "What a plug-in apart was not told: too much waited, or no process was."
+    ),
+    "hocket_plugin_running": Metric(
+        "gauge", ("plugin",), "1 while the process of a plug-in apart runs."
+    ),
+    "hocket_plugin_waiting": Metric(
+        "gauge", ("plugin",), "Questions that a plug-in apart has not answered yet."
+    ),
+    "hocket_plugin_kills_total": Metric(
+        "counter", ("plugin",), "How often the process of a plug-in apart was killed."
+    ),
+    "hocket_plugin_ends_total": Metric(
+        "counter", ("plugin",), "How often the process of a plug-in apart ended, kills included."
+    ),
     "hocket_scrape_seconds": Metric("gauge", (), "How long it took to gather the numbers."),
 }

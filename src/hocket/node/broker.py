@@ -29,6 +29,7 @@ from hocket.frames import Frame
 from hocket.node.door.connections import Connections, LocalPeer
 from hocket.node.identity import audit
 from hocket.node.node import Node
+from hocket.node.running.hooks import OnSent
 from hocket.node.settings import TICK_US, NodeSettings
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class Member(Protocol):
     def on_stored(self, told: Callable[[int], None]) -> None:
         """Tell how long it took, in us, until entries were durable at another node."""
 
+    def on_sent(self, told: OnSent) -> None:
+        """Show what is sent to other nodes, for traces."""
+
 
 class Broker:
     """Opens the data directory when it is made; serves while `run` runs, on whichever thread."""
@@ -84,7 +88,7 @@ class Broker:
         """With `make_member` the broker is a node of a cluster; see `node.cluster.member`."""
         settings = settings or NodeSettings()
         self._settings = replace(settings, log=replace(settings.log, where=str(path)))
-        self._loop = Loop()
+        self._loop = self.loop = Loop()  # the latter for what extends a node
         self._connections = Connections(
             self._loop, self._settings.limits, hello_timeout_us=settings.hello_timeout_us
         )
@@ -321,6 +325,7 @@ class Broker:
         self._connections.pause()
         self._connections.abort_unknown()
         try:
+            self.node.give_up_waiting(ShuttingDown("the broker is going down; try again"))
             self.node.end_turn()
             self._executor.drain()
             self.node.say_goodbye(f"{ShuttingDown.code}: the broker is going down")

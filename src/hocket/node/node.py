@@ -106,6 +106,7 @@ class Node:
         """`alone`: no other node keeps the metadata; else `replicate_by` is called soon."""
         log_settings = replace(settings.log, new_groups=(DECISIONS,))
         store = LogStore.open(disk, executor, clock, log_settings)
+        self.executor = executor  # for what extends a node
         wiring = Wiring(settings, log=store, clock=clock, network=network, entropy=entropy)
         self._wiring = self.wiring = wiring  # the latter for what extends a node
         self.group0 = Group0(wiring, alone=alone)
@@ -134,6 +135,7 @@ class Node:
         self.transactions = Transactions(wiring)
         self._transacting = Transacting(wiring, self.transactions)
         self._producing = Producing(wiring, self._transacting)
+        self.give_up_waiting = self._producing.give_up_waiting
         operations = Operations(wiring.network)
         self._copies = self.copies = Copies(wiring)
         self._copies.on_index_refused = operations.part_done
@@ -403,7 +405,8 @@ class Node:
             self._dead_letters.work()
         if self._reviving.waiting:
             self._reviving.work()
-        self._wiring.partitions.end_turn()
+        if self._wiring.partitions.changed:  # most turns have changed nothing
+            self._wiring.partitions.end_turn()
         self._copies.end_turn()
 
     def commit(self) -> None:

@@ -38,7 +38,6 @@ from hocket.core.raft.messages import (
     Snapshot,
     VoteIs,
 )
-from hocket.core.relay.messages import Piece
 from hocket.errors import CorruptData, ProtocolError
 from hocket.log.model import LogEnd
 from hocket.model import EntryKind
@@ -53,6 +52,19 @@ _CRC_BYTES = 4  # of a state: CRC-32C of all that follows it
 ROW_BYTES = _ROW.size
 ROWS_MAX = 8_192  # in one mail
 MEMBERSHIP = int(EntryKind.MEMBERSHIP)
+
+
+class Piece(NamedTuple):
+    """Entries of a log, or a state. The receiver looks at it where it has arrived: it keeps none of
+    it, so nothing is copied."""
+
+    start: int
+    end: int
+    data: bytes | memoryview
+
+    def __deepcopy__(self, _known: object) -> Piece:
+        """A memoryview cannot be copied; its bytes can."""
+        return Piece(self.start, self.end, bytes(self.data))
 
 
 @dataclass(slots=True)
@@ -100,7 +112,7 @@ class Letter(NamedTuple):
 
     group: int
     message: GroupMessage
-    data: bytes = b""  # of Entries: the entries; of a Snapshot: the packed `State`
+    data: bytes | memoryview = b""  # of Entries: the entries; of a Snapshot: the packed `State`
     first: int = 0  # of Entries with data: the first index
     end: int = 0
 
@@ -112,7 +124,7 @@ class Stored(NamedTuple):
     at: int  # where it begins in the data
 
 
-def entries_in(data: bytes) -> list[Stored]:
+def entries_in(data: bytes | memoryview) -> list[Stored]:
     """The entries that stand back to back in the data. Raises ProtocolError."""
     found = []
     at = 0
@@ -128,7 +140,7 @@ def entries_in(data: bytes) -> list[Stored]:
     return found
 
 
-def body_of(data: bytes, entry: Stored) -> memoryview:
+def body_of(data: bytes | memoryview, entry: Stored) -> memoryview:
     start = entry.at + HEADER_BYTES
     return memoryview(data)[start : start + entry.header.length]
 
@@ -162,8 +174,9 @@ def packed_state(state: State, configuration: Configuration) -> bytes:
     return crc32c(packed).to_bytes(_CRC_BYTES, "little") + packed
 
 
-def opened_state(data: bytes) -> tuple[State, Configuration]:
+def opened_state(data: bytes | memoryview) -> tuple[State, Configuration]:
     """Raises ProtocolError."""
+    data = bytes(data)
     at = _CRC_BYTES + _STATE.size
     if len(data) < at:
         raise ProtocolError(f"a state of {len(data)} bytes is cut short")
@@ -192,6 +205,7 @@ def opened(mail: RaftMail) -> list[Letter]:
         raise ProtocolError(f"rows of {len(mail.rows)} bytes are not whole")
     pieces = iter(mail.pieces)
     letters = []
+    data: bytes | memoryview
     for kind, group, term, a, b, c, has_piece in _ROW.iter_unpack(mail.rows):
         unpack = _OPENERS.get(kind)
         if unpack is None:
@@ -201,12 +215,14 @@ def opened(mail: RaftMail) -> list[Letter]:
             piece = next(pieces, None)
             if piece is None:
                 raise ProtocolError("a message of Raft lacks its payload")
-            data = bytes(piece.data)
+            data = piece.data
         letters.append(Letter(group, unpack(term, a, b, c, data), data))
     return letters
 
 
-def _entries(term: int, previous: int, previous_term: int, commit: int, data: bytes) -> Entries:
+def _entries(
+    term: int, previous: int, previous_term: int, commit: int, data: bytes | memoryview
+) -> Entries:
     runs: list[tuple[int, int]] = []
     changes = []
     following = previous + 1
@@ -231,7 +247,9 @@ def _entries(term: int, previous: int, previous_term: int, commit: int, data: by
     return Entries(term, previous, previous_term, tuple(runs), commit, tuple(changes))
 
 
-def _snapshot(term: int, index: int, index_term: int, _c: int, data: bytes) -> Snapshot:
+def _snapshot(
+    term: int, index: int, index_term: int, _c: int, data: bytes | memoryview
+) -> Snapshot:
     state, configuration = opened_state(data)
     if (state.begin.next_index - 1, state.begin.term) != (index, index_term):
         raise ProtocolError(f"a snapshot behind entry {index} has a log that begins elsewhere")
@@ -241,7 +259,7 @@ def _snapshot(term: int, index: int, index_term: int, _c: int, data: bytes) -> S
 
 
 Pack = Callable[[Any, Letter], tuple[int, int, int, int]]
-Open = Callable[[int, int, int, int, bytes], GroupMessage]
+Open = Callable[[int, int, int, int, bytes | memoryview], GroupMessage]
 
 _TABLE: tuple[tuple[type, int, Pack, Open], ...] = (
     (AskVote, 1,

@@ -17,7 +17,7 @@ from hocket.errors import HocketError
 
 WORDS_MAX = 400  # of an error of Spark's; the rest is in the log
 
-_POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
+POSITION = re.compile(r"\(line (\d+), pos (\d+)\)")
 _OUR_ERROR = re.compile(r"^(hocket\.[a-z_.]+\.)?([A-Z]\w+): (.+)$")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]\s*(.+)", re.DOTALL)
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
@@ -87,14 +87,15 @@ class Places:
 
 def fault(error: BaseException, places: Places, place: Place | None = None) -> PipelineFault:
     """The error as one line; `place` is where it is if the error itself does not say."""
-    if isinstance(error, PipelineFault):
-        return error
+    if isinstance(error, PipelineFault):  # of a call in the pipeline's own files
+        place = places.of_traceback(error)
+        return error if place is None else PipelineFault(f"{place}: {error}")
     words = str(error)
     if isinstance(error, SyntaxError):
         place, words = places.of_syntax(error) or place, error.msg
     else:
         place = places.of_traceback(error) or places.of_flow(words) or place
-    if place is not None and place.file.endswith(".sql") and (found := _POSITION.search(words)):
+    if place is not None and place.file.endswith(".sql") and (found := POSITION.search(words)):
         place = Place(place.file, max(place.line, 1) + int(found[1]) - 1)
     said = plain(words) or type(error).__name__
     return PipelineFault(f"{place}: {said}" if place is not None else said)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket.errors import Timeout
 from hocket.pipelines.declared import MISFITS
-from hocket.pipelines.faults import PipelineFault
+from hocket.pipelines.faults import POSITION, PipelineFault, plain
 from hocket.pipelines.reaching import broker
 
 if TYPE_CHECKING:
@@ -119,26 +119,39 @@ def json_values(
     if schema is None:
         if topic is None:
             raise PipelineFault("json_values needs a schema, or the topic to infer it from")
-        schema = kept_schema(Path(keep or f"schemas/{topic}.sql"), topic)
-    found = Fitting(messages, parse_schema(schema))
+        file = Path(keep or f"schemas/{topic}.sql")
+        found = Fitting(messages, parse_schema(kept_schema(file, topic), file))
+    else:
+        found = Fitting(messages, parse_schema(schema))
     name = re.sub(r"\W", "_", misfits.removesuffix(".misfits")) + MISFITS
     dp.create_sink(name, "hocket", {**broker(), "topic": misfits, "includeHeaders": "true"})
     dp.append_flow(target=name, name=name)(found.misfits)
     return found
 
 
-def parse_schema(text: str) -> StructType:
-    """The schema that a text of Spark's SQL describes. Raises PipelineFault if there is none."""
+def parse_schema(text: str, file: Path | None = None) -> StructType:
+    """The schema that a text of Spark's SQL describes; `file` is where the text stands, if it does.
+
+    Raises PipelineFault if it describes none.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
-    words = " ".join(line.partition("--")[0].strip() for line in text.splitlines()).strip()
+    # Line by line, so that Spark's line is that of the file.
+    words = "\n".join(line.partition("--")[0] for line in text.splitlines()).rstrip(";, \n")
+    named = f"in {file}" if file else repr(" ".join(words.split()))
+    if not words.strip():
+        raise PipelineFault(f"the schema {named} has no field")
     try:
-        found = StructType.fromDDL(words.rstrip(";, "))
+        found = StructType.fromDDL(words)
     except PySparkException as error:
-        raise PipelineFault(f"the schema {words!r} cannot be understood: {error}") from None
-    if not isinstance(found, StructType) or not found.fields:
-        raise PipelineFault(f"the schema {words!r} has no field")
+        line = position.group(1) if file and (position := POSITION.search(str(error))) else ""
+        where = f"{named}:{line}" if line else named
+        raise PipelineFault(
+            f"the schema {where} cannot be understood: {plain(str(error))}"
+        ) from None
+    if not isinstance(found, StructType):
+        raise PipelineFault(f"the schema {named} has no field; it looks like `amount double`")
     return found
 
 

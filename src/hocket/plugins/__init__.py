@@ -25,16 +25,33 @@ from importlib import import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hocket.errors import Rejected as Rejected
+    from hocket.log.tier.place import StorageTier as StorageTier, TierRules as TierRules
+    from hocket.node.running.hooks import Sample as Sample
     from hocket.plugins.batches import Delivery as Delivery, Publish as Publish
     from hocket.plugins.specs import API as API, hook as hook
+    from hocket.wire.named_codec import BatchCodec as BatchCodec
 
-__all__ = ["API", "Delivery", "Publish", "Rejected", "hook"]
+__all__ = [
+    "API",
+    "BatchCodec",
+    "Delivery",
+    "Publish",
+    "Rejected",
+    "Sample",
+    "StorageTier",
+    "TierRules",
+    "hook",
+]
 
 _HOMES = {
     "API": "hocket.plugins.specs",
+    "BatchCodec": "hocket.wire.named_codec",
     "Delivery": "hocket.plugins.batches",
     "Publish": "hocket.plugins.batches",
     "Rejected": "hocket.errors",
+    "Sample": "hocket.node.running.hooks",
+    "StorageTier": "hocket.log.tier.place",
+    "TierRules": "hocket.log.tier.place",
     "hook": "hocket.plugins.specs",
 }
 

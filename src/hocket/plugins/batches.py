@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hocket.errors import OutOfRange
-from hocket.wire import codec
 from hocket.wire.batch import Batch, encode, iterate_entries, parse
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from hocket.node.running.hooks import Passing
 
 Headers = Mapping[str, bytes | None]
+Columns = Mapping[str, tuple[Any, ...]]
+_NONE: Columns = {}
 
 
 class Publish:
@@ -36,8 +37,8 @@ class Publish:
     def __init__(self, passing: Passing) -> None:
         self._passing = passing
         self._batch: Batch | None = None
-        self._columns: dict[str, tuple[Any, ...]] = {}  # as they were read
-        self.changes: dict[str, tuple[Any, ...]] = {}
+        # As they were read, and as they are to be. Replaced, not changed: most need neither.
+        self._columns = self.changes = _NONE
 
     @property
     def topic(self) -> str:
@@ -113,7 +114,7 @@ class Publish:
             timestamps=self._read("timestamps"),
             keys=self._read("keys"),
             headers=self._read("headers"),
-            codec=codec.name_of(info.header.codec),
+            codec=self._opened().codec,
             producer_id=info.producer_id,
             epoch=info.epoch,
             sequence=info.sequence,
@@ -123,11 +124,14 @@ class Publish:
         if name in self.changes:
             return self.changes[name]
         if name not in self._columns:
-            if self._batch is None:
-                passing = self._passing
-                self._batch = parse(passing.payload, passing.info.position, verify=False)
-            self._columns[name] = tuple(getattr(self._batch, name)())
+            self._columns = {**self._columns, name: tuple(getattr(self._opened(), name)())}
         return self._columns[name]
+
+    def _opened(self) -> Batch:
+        if self._batch is None:
+            passing = self._passing
+            self._batch = parse(passing.payload, passing.info.position, verify=False)
+        return self._batch
 
     def _change(self, name: str, column: Sequence[Any]) -> None:
         if len(column) != len(self):
@@ -135,7 +139,7 @@ class Publish:
                 f"a batch of {len(self)} records has as many {name}, not {len(column)}; records "
                 "cannot be added or left out, for their sender counts them"
             )
-        self.changes[name] = tuple(column)
+        self.changes = {**self.changes, name: tuple(column)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ ANSWER_SECONDS = 10.0
 
 
 class Door(Protocol):
-    address: str  # where it listens, for people
+    address: str  # where it listens, for people; empty: nowhere
 
     def renew_tls(self) -> None:
         """The files of the certificates are new (SIGHUP): read `Surroundings.tls` again."""

@@ -1,88 +1,53 @@
-"""The plug-ins that a node runs, called in order, timed, and kept from harming the node.
+"""The plug-ins that a node runs, in order: what the node calls, and whom it asks.
 
-Rule 1: whatever a plug-in raises stops here: it is logged with the plug-in's name.
-Rule 2: what happens in place of a plug-in that fails is said by its policy. *Open*: as if it were
-        not there. *Closed*: what it should have judged is refused.
-Rule 3: an open plug-in that has failed FAILURES_MAX times in a row in one hook is off until the
-        node is started again. A closed one stays on: a client that sends what a plug-in fails at
-        is refused, and must not have everybody else refused as well.
-
-`Rejected` of `on_publish` is no failure, but what the hook is for.
+What happens in place of a plug-in that fails is said by its policy. *Open*: as if it were not
+there. *Closed*: what it should have judged is refused. One that runs apart is asked, and answers
+later; what it only hears of is sent to it, and not waited for. `Rejected` of `on_publish` is no
+failure, but what the hook is for. How each one is contained is in `running`, and in `apart`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from time import monotonic, perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING
 
 from hocket.cluster_model import PluginState
 from hocket.core.ring.contact import Contact
-from hocket.errors import CorruptData, HocketError, Rejected
+from hocket.errors import Busy, HocketError
 from hocket.model import TopicConfig
-from hocket.node.running.hooks import Given, Passing
-from hocket.plugins.batches import Delivery, Publish
+from hocket.node.running.hooks import Given, Sample, Vouched
+from hocket.node_frames import NO_CHANGERS
+from hocket.plugins.apart import Answer, Apart, Away
+from hocket.plugins.batches import Delivery
 from hocket.plugins.doors import Door, Surroundings
 from hocket.plugins.found import Loaded, Unusable
+from hocket.plugins.judging import Judging
+from hocket.plugins.letters import Kind
+from hocket.plugins.running import FAILED, FAILURES_MAX, SLOW_MS, Running, Timing
+from hocket.plugins.tiers import Offer, attach_tier
+from hocket.wire import named_codec
 
 if TYPE_CHECKING:
+    from hocket.adapters.loop import Loop
     from hocket.node.node import Node
 
 log = logging.getLogger("hocket.plugins")
 
-FAILURES_MAX = 10  # in a row
-SLOW_MS = 20.0  # a fifth of what is noticed as a delay: all clients of the node have waited
-WORDS_SECONDS = 10.0  # between two lines of the log about one slow hook, or one that always fails
-_FAILED = object()
-_ANSWERS: dict[str, Any] = {"authenticate": str, "authorize": str, "on_publish": ()}  # besides None
+PROBLEM_MAX = 200  # characters of what a storage tier says, in a table
 _TOPIC_HOOKS = {
     "create": "on_topic_created", "alter": "on_topic_altered", "delete": "on_topic_deleted"
 }  # fmt: skip
 
 
-class _Nonsense(TypeError):
-    """A hook has answered what means nothing, such as True; nobody can tell what was meant."""
-
-    def __init__(self, hook: str, answer: object) -> None:
-        wanted = "a text, or None" if _ANSWERS[hook] else "None"
-        super().__init__(f"it returned a {type(answer).__name__}; it has to return {wanted}")
-
-
-@dataclass(slots=True)
-class Timing:
-    """Of one hook of one plug-in, since the node was started."""
-
-    calls: int = 0
-    rejections: int = 0
-    failures: int = 0
-    slow: int = 0
-    total_ns: int = 0
-    max_ns: int = 0
-    in_a_row: int = 0  # failures
-    told: float = 0.0  # when the log last named it as slow
-    told_failure: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """A plug-in that this node runs."""
-
-    loaded: Loaded
-    slow_ns: int
-    failures_max: int
-    is_on: bool = True
-    problem: str = ""  # what it failed with last
-    timings: dict[str, Timing] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.loaded.name
-
-    @property
-    def is_closed(self) -> bool:
-        return self.loaded.policy == "closed"
+# What can run in another process. Doors, and what sessions ask while they handle a request, cannot.
+APART = frozenset({
+    "on_publish", "on_deliver", "authenticate", "on_topic_created", "on_topic_altered",
+    "on_topic_deleted", "on_node_joined", "on_node_left", "on_close",
+})  # fmt: skip
 
 
 class Host:
@@ -90,23 +55,81 @@ class Host:
         self.plugins: list[Running] = []
         self._members: dict[str, Contact] = {}
         self._node: Node | None = None
-        self._publishing: list[Running] = []
+        self._loop: Loop | None = None
         self._doors: list[Door] = []
+        self._codecs: list[str] = []  # that this node takes batches of
 
     def add(
-        self, loaded: Loaded, *, slow_ms: float = SLOW_MS, failures_max: int = FAILURES_MAX
+        self,
+        loaded: Loaded,
+        *,
+        slow_ms: float = SLOW_MS,
+        failures_max: int = FAILURES_MAX,
+        topics: Sequence[str] = (),
+        digest: str = "",
+        apart: Apart | None = None,
     ) -> None:
         """Run this one, too, behind those that were added before."""
-        running = Running(loaded, round(slow_ms * 1e6), failures_max)
+        running = Running(loaded, round(slow_ms * 1e6), failures_max, self._switched_off)
         running.timings = {hook: Timing() for hook in loaded.functions}
+        running.topics, running.digest = tuple(topics), digest
+        if apart is not None:
+            running.apart = apart
+            apart.events = running
         self.plugins.append(running)
 
-    def attach(self, node: Node) -> None:
-        """From now on the node calls the plug-ins. On the node's thread, or before it runs."""
-        self._node = node
+    def attach(self, node: Node, loop: Loop | None = None) -> None:
+        """From now on the node calls the plug-ins. On the node's thread, or before it runs.
+
+        The loop is the node's, and is needed if a plug-in runs apart.
+        """
+        self._node, self._loop = node, loop
         _version, members = node.registering.members()
         self._members = {each.node: each for each in members}
+        for each in self.plugins:
+            if each.apart is not None:
+                assert loop is not None
+                each.apart.attach(loop)
         self._set_hooks()
+        offers = [
+            Offer(each, each.name, each.is_closed, each.loaded.functions["storage_tier"])
+            for each in self._with("storage_tier")
+        ]
+        attach_tier(node, offers, self._tier_called)
+        self._admit_codecs()
+
+    def _admit_codecs(self) -> None:
+        """Raises Unusable for a codec that is none, whose plug-in is closed."""
+        for each in self._with("codec"):
+            try:
+                found = named_codec.checked(each.name, each.loaded.functions["codec"]())
+            except Exception as error:
+                if each.is_closed:
+                    raise Unusable(f"plug-in '{each.name}' has no codec: {error}") from error
+                log.warning("plug-in '%s' has no codec: %s", each.name, error)
+            else:
+                named_codec.admit(found)
+                self._codecs.append(each.name)
+
+    def _tier_called(self, each: Running, took_ns: int, error: BaseException | None) -> None:
+        """A call of a storage tier has ended; on one of its threads, one at a time."""
+        timing = each.timings["storage_tier"]
+        timing.calls += 1
+        timing.total_ns += took_ns
+        timing.max_ns = max(timing.max_ns, took_ns)
+        timing.failures += error is not None
+        words = f"storage_tier: {type(error).__name__}: {error}"[:PROBLEM_MAX]
+        each.problem = "" if error is None else words
+
+    def wants(self, hook: str) -> bool:
+        return any(self._with(hook))
+
+    def changers(self) -> str:
+        """Which plug-ins may change what is published, in order, for other nodes to compare."""
+        return ", ".join(
+            f"{each.name} {each.loaded.version or '?'} ({each.loaded.policy}, {each.digest})"
+            for each in self.plugins if "on_publish" in each.loaded.functions
+        ) or NO_CHANGERS  # fmt: skip
 
     def open_doors(self, around: Surroundings) -> list[Door]:
         """Raises what a door raises whose plug-in is closed: what was asked for cannot be had."""
@@ -150,15 +173,30 @@ class Host:
                 log.warning("a door at %s did not close: %r", door.address, error)
 
     def close(self) -> None:
+        """After the node."""
+        while self._codecs:
+            named_codec.dismiss(self._codecs.pop())
+        for each in self.plugins:
+            if each.apart is not None:
+                each.apart.close()
         for each in self._with("on_close"):
-            self._call(each, "on_close")
+            if each.apart is None:
+                each.call("on_close")
+
+    def _switched_off(self) -> None:
+        """Of `on_metrics`, this is called on another thread than the node's."""
+        if self._loop is None or self._loop.is_own_thread():
+            self._set_hooks()
+        else:
+            self._loop.post(self._set_hooks)
 
     def _set_hooks(self) -> None:
         """A hook that no plug-in wants any more costs the node nothing any more."""
         assert self._node is not None
         hooks, access = self._node.wiring.hooks, self._node.wiring.access
-        self._publishing = list(self._with("on_publish"))
-        hooks.on_publish = self._publish if self._publishing else None
+        judging = Judging(list(self._with("on_publish")))
+        hooks.on_publish = judging.publish if judging.plugins else None
+        hooks.judges = judging if judging.has_apart else None
         hooks.on_deliver = self._deliver if any(self._with("on_deliver")) else None
         hooks.authenticate = self._authenticate if any(self._with("authenticate")) else None
         access.veto = self._veto if any(self._with("authorize")) else None
@@ -166,47 +204,17 @@ class Host:
         hooks.on_topic = self._topic if topics else None
         nodes = any(any(self._with(hook)) for hook in ("on_node_joined", "on_node_left"))
         hooks.on_members = self._members_are if nodes else None
+        hooks.on_metrics = self._metrics if any(self._with("on_metrics")) else None
         hooks.states = self.states
 
     def states(self) -> tuple[PluginState, ...]:
         """How the hooks of all plug-ins fare."""
-        return tuple(
-            PluginState(
-                each.name, each.loaded.version, each.loaded.policy, each.is_on, each.problem,
-                hook, timing.calls, timing.rejections, timing.failures, timing.slow,
-                timing.total_ns // 1_000, timing.max_ns // 1_000,
-            )
-            for each in self.plugins
-            for hook, timing in each.timings.items()
-        )  # fmt: skip
+        return tuple(state for each in self.plugins for state in each.states())
 
     def _with(self, hook: str) -> Iterable[Running]:
         return (each for each in self.plugins if each.is_on and hook in each.loaded.functions)
 
     # --- what the node calls ---------------------------------------------
-
-    def _publish(self, passing: Passing) -> bytes | None:
-        batch = Publish(passing)
-        for each in self._publishing:
-            before = dict(batch.changes) if batch.changes else {}
-            outcome = self._call(each, "on_publish", batch)
-            if outcome is _FAILED:
-                if each.is_closed:
-                    raise Rejected(
-                        f"plug-in '{each.name}', which has to look at these messages, failed; see "
-                        "the broker's log, or `hocket plugin list --server URL`"
-                    )
-                batch.changes = before
-        if not batch.changes:
-            return None
-        try:
-            return batch.encoded()
-        except CorruptData:
-            raise
-        except Exception as error:
-            names = ", ".join(each.name for each in self._publishing)
-            log.warning("what plug-ins (%s) made of a batch is no batch: %s", names, error)
-            raise Rejected(f"what the broker's plug-ins made of it is no batch: {error}") from error
 
     def _deliver(self, given: Given) -> None:
         assert self._node is not None
@@ -219,19 +227,54 @@ class Host:
             given.start, given.end, given.records, given.payload,
         )  # fmt: skip
         for each in list(self._with("on_deliver")):
-            self._call(each, "on_deliver", delivery)
+            if each.apart is None:
+                each.call("on_deliver", delivery)
+            else:
+                each.apart.tell("on_deliver", [
+                    delivery.topic, delivery.partition, delivery.index, delivery.user,
+                    delivery.start, delivery.end, delivery.records,
+                ], b"".join(delivery.payload))  # fmt: skip
 
-    def _authenticate(self, token: str, address: str) -> str | None:
-        for each in list(self._with("authenticate")):
-            user = self._call(each, "authenticate", token, address)
-            if user and user is not _FAILED:
-                return str(user)
-        return None
+    def _authenticate(self, token: str, address: str, vouched: Vouched) -> None:
+        self._ask_who(deque(self._with("authenticate")), token, address, vouched)
+
+    def _ask_who(self, left: deque[Running], token: str, address: str, vouched: Vouched) -> None:
+        while left:
+            each = left.popleft()
+            if each.apart is not None:
+                told = partial(self._said_who, each, left, token, address, vouched)
+                each.apart.ask("authenticate", [token, address], b"", told)
+                return
+            user = each.call("authenticate", token, address)
+            if user and user is not FAILED:
+                vouched(str(user))
+                return
+        vouched(None)
+
+    def _said_who(
+        self,
+        each: Running,
+        left: deque[Running],
+        token: str,
+        address: str,
+        vouched: Vouched,
+        answer: Answer | Away,
+    ) -> None:
+        if isinstance(answer, Away):
+            if each.is_closed:
+                vouched(Busy(f"plug-in '{each.name}' cannot say whose token it is; try again"))
+                return
+        else:
+            each.heard("authenticate", answer)
+            if answer.kind == Kind.DONE and answer.head:
+                vouched(str(answer.head))
+                return
+        self._ask_who(left, token, address, vouched)
 
     def _veto(self, user: str, action: str, topic: str, index: str) -> str:
         for each in list(self._with("authorize")):
-            reason = self._call(each, "authorize", user, action, topic, index)
-            if reason is _FAILED:
+            reason = each.call("authorize", user, action, topic, index)
+            if reason is FAILED:
                 if each.is_closed:
                     return f"plug-in '{each.name}', which has to allow it, failed"
             elif reason:
@@ -244,7 +287,15 @@ class Host:
             return
         arguments = (topic,) if kind == "delete" else (topic, config)
         for each in list(self._with(hook)):
-            self._call(each, hook, *arguments)
+            if each.apart is None:
+                each.call(hook, *arguments)
+            else:
+                said = [] if config is None or kind == "delete" else [asdict(config)]
+                each.apart.tell(hook, [topic, *said])
+
+    def _metrics(self, samples: list[Sample]) -> None:
+        for each in list(self._with("on_metrics")):
+            each.call("on_metrics", samples)
 
     def _members_are(self, members: tuple[Contact, ...]) -> None:
         now = {each.node: each for each in members}
@@ -254,74 +305,7 @@ class Host:
         ):  # fmt: skip
             for contact in (left[node] for node in left if node not in right):
                 for each in list(self._with(hook)):
-                    self._call(each, hook, contact.node, contact.address)
-
-    # --- one call ---------------------------------------------
-
-    def _call(self, each: Running, hook: str, *arguments: Any) -> Any:
-        """What the plug-in answers, or _FAILED. Raises Rejected, and what is wrong with a batch."""
-        timing = each.timings[hook]
-        began = perf_counter_ns()
-        try:
-            answer = each.loaded.functions[hook](*arguments)
-            if answer is not None and hook in _ANSWERS and not isinstance(answer, _ANSWERS[hook]):
-                raise _Nonsense(hook, answer)
-        except BaseException as error:  # a plug-in ends no node
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            # A batch of which a column cannot be read is not the plug-in's fault: it only looked.
-            if hook == "on_publish" and isinstance(error, Rejected | CorruptData):
-                timing.rejections += 1
-                timing.in_a_row = 0
-                raise
-            self._failed(each, hook, timing, error)
-            return _FAILED
-        finally:
-            took = perf_counter_ns() - began
-            timing.calls += 1
-            timing.total_ns += took
-            if took > timing.max_ns:
-                timing.max_ns = took
-            if took > each.slow_ns:
-                self._was_slow(each, hook, timing, took)
-        timing.in_a_row = 0
-        return answer
-
-    def _failed(self, each: Running, hook: str, timing: Timing, error: BaseException) -> None:
-        timing.failures += 1
-        timing.in_a_row += 1
-        is_secret = hook == "authenticate" and not isinstance(error, _Nonsense)
-        # Of a login only the type of the error: its text may quote the token.
-        text = type(error).__name__ if is_secret else f"{type(error).__name__}: {error}"
-        each.problem = f"{hook}: {text}"
-        is_lasting = timing.in_a_row > each.failures_max
-        if not is_lasting or monotonic() - timing.told_failure >= WORDS_SECONDS:
-            timing.told_failure = monotonic()
-            log.warning("plug-in '%s' failed in %s: %s", each.name, hook, text)
-            if not is_secret:
-                log.debug("where plug-in '%s' failed", each.name, exc_info=error)
-        if timing.in_a_row != each.failures_max:
-            return
-        if each.is_closed:
-            log.error(
-                "plug-in '%s' failed %d times in a row in %s; its policy is closed, so what it "
-                "fails at is refused", each.name, timing.in_a_row, hook,
-            )  # fmt: skip
-            return
-        each.is_on = False
-        log.error(
-            "plug-in '%s' is switched off: it failed %d times in a row in %s; its policy is open, "
-            "so nothing is asked of it until the node is started again",
-            each.name, timing.in_a_row, hook,
-        )  # fmt: skip
-        self._set_hooks()
-
-    def _was_slow(self, each: Running, hook: str, timing: Timing, took_ns: int) -> None:
-        timing.slow += 1
-        now = monotonic()
-        if now - timing.told >= WORDS_SECONDS or not timing.told:
-            timing.told = now
-            log.warning(
-                "plug-in '%s' took %.0f ms in %s, while all clients of this node waited (%d times "
-                "so far)", each.name, took_ns / 1e6, hook, timing.slow,
-            )  # fmt: skip
+                    if each.apart is None:
+                        each.call(hook, contact.node, contact.address)
+                    else:
+                        each.apart.tell(hook, [contact.node, contact.address])

@@ -1,8 +1,10 @@
 """The hooks: what a plug-in may be asked and told, when, and what that costs.
 
-All hooks run on the node's own thread, on which everything else of the node runs, too: what a hook
-waits for, all clients of the node wait for. How long each took is measured, and what took long is
-named in the log. A hook may take fewer arguments than are listed here; they are passed by name.
+Hooks run on the node's own thread, on which everything else of the node runs, too: what a hook
+waits for, all clients of the node wait for. `on_metrics` alone runs beside it. Unless the operator
+has the plug-in run apart: then its hooks run in its own process, and what they are asked waits for
+their answer up to a deadline. How long each took is measured, and what took long is named in the
+log. A hook may take fewer arguments than are listed here; they are passed by name.
 
 `API` is the version of this file. It grows when a plug-in that was right before might be wrong
 afterwards; a new hook, or a new argument, leaves it as it is.
@@ -17,9 +19,12 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
+    from hocket.log.tier.place import StorageTier
     from hocket.model import TopicConfig
+    from hocket.node.running.hooks import Sample
     from hocket.plugins.batches import Delivery, Publish
     from hocket.plugins.doors import Door, Surroundings
+    from hocket.wire.named_codec import BatchCodec
 
 API = 1
 
@@ -93,11 +98,41 @@ def on_node_left(node: str, address: str) -> None:
 
 
 @spec
+def on_metrics(samples: list[Sample]) -> None:
+    """What the node tells about itself in numbers, every ten seconds (`--metrics-interval`).
+
+    They are those of `/metrics`, and as there a histogram is `NAME_bucket` with the label `le`,
+    `NAME_sum` and `NAME_count`. It is called on a thread beside the node's own: what it waits for,
+    other plug-ins with this hook wait for, and nobody else. Cost: that of a scrape.
+    """
+
+
+@spec
 def open_door(around: Surroundings) -> Door | None:
     """The node serves: open something that listens, on threads of its own.
 
     `around` has the node's certificates, who is allowed what, and how to be a client of the node.
     What it returns is closed when the node goes down. Cost: once.
+    """
+
+
+@spec
+def storage_tier() -> StorageTier | None:
+    """A place for old segments, beyond the disk; see `hocket.plugins.tiers`. One for a node.
+
+    Cost: once. The methods of what it returns run on threads of their own, and nothing but reads
+    of what is there waits for them.
+    """
+
+
+@spec
+def codec() -> BatchCodec | None:
+    """A codec of batches, by the name of the plug-in: producers name it as `codec=NAME`.
+
+    What it returns has `compress` and `decompress`; see `hocket.wire.named_codec`. Batches are
+    compressed by producers and opened by consumers, who find it as an entry point of the group
+    `hocket.codecs`. The node opens batches of up to 4 KiB on its own thread, to see whether they
+    can be read. Cost: once for such a batch, and whatever opening it takes.
     """
 
 
@@ -117,6 +152,6 @@ def on_close() -> None:
 
 HOOKS = (
     "on_publish", "on_deliver", "authenticate", "authorize", "on_topic_created",
-    "on_topic_altered", "on_topic_deleted", "on_node_joined", "on_node_left", "open_door",
-    "command", "on_close",
+    "on_topic_altered", "on_topic_deleted", "on_node_joined", "on_node_left", "on_metrics",
+    "open_door", "storage_tier", "codec", "command", "on_close",
 )  # fmt: skip

@@ -79,7 +79,7 @@ class ChannelCarrier:
         """The user has read."""
         if not self._heard_close and not self._close_sent:
             self._to_user.writers.append(self._read)
-            if self._owed() >= self._to_user.capacity // 4 or not len(self._to_user):
+            if self._must_report():
                 self.connection.flush()
         return True
 
@@ -100,7 +100,7 @@ class ChannelCarrier:
 
     def _must_report(self) -> bool:
         owed = self._owed()
-        return owed >= self._to_user.capacity // 4 or (owed > 0 and not len(self._to_user))
+        return owed > 0 and (owed >= self._to_user.capacity // 4 or not len(self._to_user))
 
     def gather(self) -> list[Part]:
         stream = self._from_user

@@ -55,7 +55,9 @@ LAST_WORDS_US = 10_000_000  # how long what is said last may take to leave
 HUNG_UP = "the other process has hung up"
 READ_BYTES = 256 << 10
 COPIED_BELOW_BYTES = 32 << 10
+AHEAD_BYTES = 4 << 10  # of what follows a large message are read with it
 READS_PER_TURN = 16
+READS_PER_LEAD = 4  # if each fills what it reads into: to begin to wait again costs more
 READS_AT_THE_END_MAX = 1024  # turns of reading what came before a connection broke
 _NOWHERE = memoryview(bytearray(16 << 10))  # bytes that are thrown away are received here
 GATHERED_BELOW_BYTES = 4 << 10  # to copy so few bytes costs less than one more part of a write
@@ -303,7 +305,7 @@ class Connection:
                 poll = self._poll = (waker, waker.new_poll(self._descriptor))
             if not waker.sleep(poll[1], self._descriptor, seconds):
                 return
-        why = self._read_some(1, waker.buffer)
+        why = self._read_some(READS_PER_LEAD, waker.buffer)
         if why:
             self._no_more_leaders = True
             self.loop.post(lambda: self.fail(why))
@@ -478,11 +480,21 @@ class Connection:
                 carrier = self.carrier
                 target = carrier.target()
                 if target is not None:
-                    count = self._receive_into(target)
+                    # The beginning of what comes next is read with the rest of this: else each
+                    # message of a stream of large ones would cost another call, or a copy.
+                    room = len(target)
+                    count = self._receive_into_both(target, buffer[:AHEAD_BYTES])
                     if not count:
                         return HUNG_UP
                     self.bytes_received += count
-                    carrier.filled(count)
+                    self._filled = count == room + AHEAD_BYTES
+                    if count <= room:
+                        carrier.filled(count)
+                    else:
+                        carrier.filled(room)
+                        carrier.feed(bytes(buffer[: count - room]))
+                    if not self._filled and self._transport.short_is_all:
+                        return ""
                 else:
                     count = self._receive_into(buffer)
                     if not count:
@@ -520,6 +532,11 @@ class Connection:
                 return self._transport.recv_into(target)
         finally:
             self.flush()  # a writer that found the lock taken has left its bytes to us
+
+    def _receive_into_both(self, target: memoryview, ahead: memoryview) -> int:
+        if self._transport.short_is_all:
+            return self._transport.recv_into_both(target, ahead)
+        return self._receive_into(target)
 
     def _watch(self) -> None:
         """Tell the loop what to wait for. Any thread may call it."""

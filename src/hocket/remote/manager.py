@@ -96,6 +96,7 @@ class NameManager(BrokerManager):
         self._directory = Directory(self._link, self._loop)
         self._leases: dict[str, Lease] = {}
         self._listener: socket.socket | None = None
+        self._cannot_accept = False
         self._address = ""  # that is offered; empty: none
         self._answering: set[Answering] = set()
         self._connections: set[Any] = set()  # all that are open, to be ended with the manager
@@ -327,9 +328,12 @@ class NameManager(BrokerManager):
             try:
                 sock, _address = self._listener.accept()
             except BlockingIOError:
+                self._cannot_accept = False
                 return
             except OSError as error:  # out of descriptors, say: open connections go on
-                log.warning("names: cannot accept a connection: %s", error)
+                if not self._cannot_accept:  # once, and not with each attempt
+                    log.warning("names: cannot accept a connection: %s", error)
+                self._cannot_accept = True
                 self._loop.unregister(self._listener)
                 self._loop.after(RETRY_US, self._listen_again)
                 return

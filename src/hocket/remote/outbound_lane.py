@@ -65,8 +65,10 @@ class OutboundLane(Lane):
         return held <= self.messages_max // 2 and self.large_bytes <= self.bytes_max // 2
 
     def _bytes_allow(self, size: int) -> bool:
-        held = [*self.in_flight, *self.messages]
-        if not held:
+        count = len(self.in_flight) + len(self.messages)
+        at_most = self.large_bytes + (count - self.large_count) * self.large_from + size
+        if at_most <= self.bytes_max or not count:
             return True
+        held = [*self.in_flight, *self.messages]
         small = (message for message in held if not self._is_large(message))
         return self.large_bytes + sum(map(size_if_known, small)) + size <= self.bytes_max

@@ -1302,6 +1302,9 @@ struct PartitionDescription {
 
   replicaStates @13 :List(ReplicaState);
   # What is known of each copy.
+
+  tierBytes @14 :UInt64;
+  # How many bytes of the partition are in a storage tier, and not in segments on disk.
 }
 
 struct ReplicaState {
@@ -1825,4 +1828,20 @@ struct PluginState {
 
   maxUs @11 :UInt64;
   # How long the longest took.
+
+  process @12 :Text;
+  # Of a plug-in in a process of its own: "starting", "running", "restarting" or "stopped". Empty:
+  # it runs within the node.
+
+  kills @13 :UInt64;
+  # How often its process was killed.
+
+  ends @14 :UInt64;
+  # How often its process ended, killed or by itself.
+
+  waiting @15 :UInt64;
+  # How many questions its process has not answered yet.
+
+  dropped @16 :UInt64;
+  # How often it was not told what it should have been told.
 }

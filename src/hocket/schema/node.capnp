@@ -225,6 +225,13 @@ struct NodeHello {
 
   capacity @13 :UInt32 = 1;
   # How many partitions the node takes, relative to others. 0: none, if another node can take them.
+
+  changers @14 :Text;
+  # What may change records that are published at the node: plug-ins, in order, each with its
+  # version, its policy and a digest of its settings. "none": nothing does. Empty: not said.
+
+  changersMayDiffer @15 :Bool;
+  # Whoever has started the node knows that those of other nodes may differ.
 }
 
 struct HelloAccepted {
@@ -746,6 +753,9 @@ struct PartitionDescription {
 
   replicaStates @13 :List(ReplicaState);
   # What is known of each copy.
+
+  tierBytes @14 :UInt64;
+  # How many bytes of the partition are in a storage tier, and not in segments on disk.
 }
 
 struct ReplicaState {

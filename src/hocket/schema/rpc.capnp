@@ -74,7 +74,7 @@ struct ProducerOptions {
   # A push waits while more bytes than this are not acknowledged. At most 64 MiB.
 
   codec @3 :Text = "none";
-  # How batches are compressed: "none", "lz4" or "zstd".
+  # How batches are compressed: "none", "lz4", "zstd", or a codec of a package that the broker has.
 }
 
 interface Producer {

@@ -44,7 +44,12 @@ class Cluster(Site):
     def may_lose(self, machine: Machine) -> bool:
         if machine.keeps or self.has_no_other_copy(machine):
             return False
-        return not machine.holds or self.workload.may_lose(machine)
+        return not self._has_copies(machine) or self.workload.may_lose(machine)
+
+    def _has_copies(self, machine: Machine) -> bool:
+        """Also of what was made while those with capacity were away."""
+        stories = self.copies.stories.values()
+        return machine.holds or any(machine.name in each.voters for each in stories)
 
     def has_no_other_copy(self, machine: Machine) -> bool:
         return self.workload.has_no_other_copy(machine)

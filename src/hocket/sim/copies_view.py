@@ -92,6 +92,7 @@ class Story:
     leaders: dict[int, str] = field(default_factory=dict)  # by term
     marks: dict[tuple[int, int], int] = field(default_factory=dict)  # checksum by index and term
     committed: dict[int, Mark] = field(default_factory=dict)
+    committed_in: dict[int, int] = field(default_factory=dict)  # the term of who told it first
     entries: dict[int, Stored] = field(default_factory=dict)  # of what is committed
     new: list[int] = field(default_factory=list)  # entries that this event has committed first
     last: int = 0  # the last entry that is committed
@@ -133,7 +134,16 @@ class CopiesView:
             known = lives, node.replicas.changes, self._copies_of(machine)
             self._copies[machine.name] = known
         for replica, copy in known[2]:
-            stamp = _stamp(replica)
+            # Is another one if anything has changed that is looked at. There is one for every
+            # event, so it is made here, of what Raft knows of the log: it is told of every change.
+            raft = replica.raft
+            group = raft.group
+            outline = group.outline
+            stamp = (
+                group.term, group.vote, group.commit, outline.last, outline.flushed,
+                raft.leading is None, replica.serves, replica.is_settled,
+                replica.machine.core.applied_index,  # type: ignore[attr-defined]
+            )  # fmt: skip
             if stamp != copy.stamp or copy.life != lives:
                 copy.story.new.clear()
                 self._read(copy, replica, stamp)
@@ -228,6 +238,7 @@ class CopiesView:
             if mark is None:
                 return  # it has the state and not the entry: another copy has, and will tell
             story.committed[index] = mark
+            story.committed_in[index] = copy.term
             story.last = index
             story.new.append(index)
             stored = _stored(replica, index)
@@ -239,18 +250,6 @@ class CopiesView:
                 story.log_start = max(story.log_start, start)
             for offset, value in enumerate(stored.values, header.base_offset):
                 story.values[offset] = value
-
-
-def _stamp(replica: Replica[Any]) -> tuple[Any, ...]:
-    """Is another one if anything has changed that is looked at. There is one for every event, so it
-    is made of what Raft knows of the log, which is told of every change to it."""
-    raft = replica.raft
-    group = raft.group
-    outline = group.outline
-    return (
-        group.term, group.vote, group.commit, outline.last, outline.flushed, raft.leading is None,
-        replica.serves, replica.is_settled, replica.machine.core.applied_index,  # type: ignore[attr-defined]
-    )  # fmt: skip
 
 
 def _stored(replica: Replica[Any], index: int) -> Stored:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from hocket.sim.scheduler import Scheduler
+from hocket.sim.scheduler import Scheduler, below
 from hocket.timers import Timer
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class SimExecutor:
 
     def _schedule(self, worker: str) -> None:
         action = partial(self._tell if worker in self._finished else self._run, worker)
-        delay_us = self._random.randint(0, self.delay_us_max)
+        delay_us = below(self._random.getrandbits, self.delay_us_max + 1)
         self._timers[worker] = self._scheduler.after(delay_us, action)
 
     def _run(self, worker: str) -> None:

@@ -18,10 +18,9 @@ arrives; if it is not what was sent, a checker says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from hocket.core.ring.contact import Contact
@@ -33,6 +32,47 @@ from hocket.timers import Timer
 COMPARED_SHARE = 0.01
 ENCODED_SHARE = 0.01
 BREAK_NOTICED_US_MAX = 20_000  # within which both ends are told of a break
+
+
+def _comes() -> None:
+    """A message is not cancelled: all that its timer says is that it is under way."""
+
+
+class Passing(Timer):
+    """A message on its way, as the event that it arrives."""
+
+    __slots__ = ("_links", "_message", "_original", "_pair", "_sender", "_to_incarnation")
+
+    def __init__(
+        self,
+        links: SimLinks,
+        pair: tuple[str, str],
+        sender: Contact,
+        to_incarnation: int,
+        message: object,
+        original: object,
+    ) -> None:
+        self.action = _comes
+        self._links = links
+        self._pair = pair
+        self._sender = sender
+        self._to_incarnation = to_incarnation
+        self._message = message
+        self._original = original  # a copy of the message, if it is compared
+
+    def __call__(self) -> None:
+        links, pair, message = self._links, self._pair, self._message
+        if links.clogs and links.is_clogged(pair, self):
+            return
+        receiver = links.receivers.get(pair[1])
+        if receiver is None or pair in links.blocked:
+            return
+        if self._original is not None and self._original != message:
+            raise MessageChanged(f"sent as {self._original}, arrived as {message}")
+        links.arrived += 1
+        sender, kind, number = self._sender, type(message).__name__, getattr(message, "request", 0)
+        links.trace.event(links.scheduler.time_us, receiver.name, f"{sender.node} {kind} {number}")
+        receiver.heard(sender, self._to_incarnation, message)
 
 
 class MessageChanged(AssertionError):
@@ -72,12 +112,13 @@ class SimLinks:
         self.arrived = 0
         self.encoded = 0  # messages that went through the encoding and back
         self.miscoded = ""  # the first of them that came back as another one
-        self._scheduler = scheduler
-        self._trace = trace
-        self._receivers: dict[str, Receiver] = {}
+        self.scheduler = scheduler
+        self._put = scheduler.timers.put  # for what lies ahead, as all arrivals do
+        self.trace = trace
+        self.receivers: dict[str, Receiver] = {}
         self.cut_since_us = 0  # when the last cut was made
-        self._blocked: set[tuple[str, str]] = set()  # from, to; never iterated
-        self._clogged: dict[str, list[Callable[[], None]]] = {}  # what waits, by address
+        self.blocked: set[tuple[str, str]] = set()  # from, to; never iterated
+        self.clogs: dict[str, list[Passing]] = {}  # what waits, by address
         self._slow_us: dict[str, int] = {}
         self._arrives_us: dict[tuple[str, str], int] = {}  # by pair: when its newest arrives
         self._talked: dict[str, dict[str, Contact]] = {}  # by whom, to which address, as whom
@@ -98,8 +139,8 @@ class SimLinks:
     # --- who is where --------------------------------------------------------------------------
 
     def open(self, address: str, receiver: Receiver) -> None:
-        assert address not in self._receivers, f"{address} is taken"
-        self._receivers[address] = receiver
+        assert address not in self.receivers, f"{address} is taken"
+        self.receivers[address] = receiver
 
     def shut(self, address: str, *, silently: bool) -> None:
         """Nothing is at this address any more.
@@ -107,7 +148,7 @@ class SimLinks:
         Unless `silently`, the machine still runs and only the process is gone, so those connected
         to it are told.
         """
-        del self._receivers[address]
+        del self.receivers[address]
         self._talked.pop(address, None)
         for other in list(self._talked):
             contact = self._talked[other].pop(address, None)
@@ -124,7 +165,7 @@ class SimLinks:
             talked = self._talked[pair[0]] = {}
         talked[pair[1]] = to
         weather = self.weather
-        if pair in self._blocked:
+        if pair in self.blocked:
             self._count("cuts")
             return
         if weather.loss and self._strikes("loss", weather.loss):
@@ -134,10 +175,10 @@ class SimLinks:
         original = None
         if self._comparing() < COMPARED_SHARE:
             original = deepcopy(message)
-        arrive = partial(self._arrive, pair, sender, to.incarnation, message, original)
-        self._scheduler.put(self._arrival_us(pair), Timer(arrive))
+        passing = Passing(self, pair, sender, to.incarnation, message, original)
+        self._put(self._arrival_us(pair), passing)
         if weather.duplication and self._strikes("duplication", weather.duplication):
-            self._scheduler.put(self._arrival_us(pair), Timer(arrive))
+            self._put(self._arrival_us(pair), passing)
 
     def _through_bytes(
         self, sender: Contact, to: Contact, message: object
@@ -162,7 +203,7 @@ class SimLinks:
             delay_us += self._streams["tails"].randrange(1, weather.tail_us_max)
         if self._slow_us:
             delay_us += self._slow_us.get(pair[0], 0) + self._slow_us.get(pair[1], 0)
-        arrival_us = self._scheduler.time_us + delay_us
+        arrival_us = self.scheduler.time_us + delay_us
         if weather.reordering and self._strikes("reordering", weather.reordering):
             return arrival_us + self._streams["reordering"].randrange(1, 20 * weather.delay_us_max)
         newest_us = self._arrives_us.get(pair, 0)
@@ -171,30 +212,14 @@ class SimLinks:
         self._arrives_us[pair] = arrival_us
         return arrival_us
 
-    def _arrive(
-        self,
-        pair: tuple[str, str],
-        sender: Contact,
-        to_incarnation: int,
-        message: object,
-        original: object,
-    ) -> None:
-        if self._clogged:
-            for address in pair:
-                if address in self._clogged:
-                    again = partial(self._arrive, pair, sender, to_incarnation, message, original)
-                    self._clogged[address].append(again)
-                    self._count("clogs")
-                    return
-        receiver = self._receivers.get(pair[1])
-        if receiver is None or pair in self._blocked:
-            return
-        if original is not None and original != message:
-            raise MessageChanged(f"sent as {original}, arrived as {message}")
-        self.arrived += 1
-        kind, number = type(message).__name__, getattr(message, "request", 0)
-        self._trace.event(self._scheduler.time_us, receiver.name, f"{sender.node} {kind} {number}")
-        receiver.heard(sender, to_incarnation, message)
+    def is_clogged(self, pair: tuple[str, str], passing: Passing) -> bool:
+        """Whether a message has to wait; it does from now on."""
+        for address in pair:
+            if address in self.clogs:
+                self.clogs[address].append(passing)
+                self._count("clogs")
+                return True
+        return False
 
     # --- faults --------------------------------------------------------------------------------
 
@@ -203,38 +228,38 @@ class SimLinks:
         others = list(others)
         for one in some:
             for other in others:
-                self._blocked.add((one, other))
+                self.blocked.add((one, other))
                 if not one_way:
-                    self._blocked.add((other, one))
-        self.cut_since_us = self._scheduler.now_us()
+                    self.blocked.add((other, one))
+        self.cut_since_us = self.scheduler.now_us()
 
     def heal(self) -> None:
         """End all cuts, of every kind."""
-        self._blocked.clear()
+        self.blocked.clear()
 
     @property
     def is_cut(self) -> bool:
-        return bool(self._blocked)
+        return bool(self.blocked)
 
     def reaches(self, one: str, other: str) -> bool:
         """Whether no cut keeps what the one sends from the other."""
-        return (one, other) not in self._blocked
+        return (one, other) not in self.blocked
 
     def is_cut_off(self, address: str) -> bool:
         """Whether a cut lies between this machine and any other."""
-        return bool(self._blocked) and any(address in pair for pair in self._blocked)
+        return bool(self.blocked) and any(address in pair for pair in self.blocked)
 
     def clog(self, address: str) -> None:
-        self._clogged.setdefault(address, [])
+        self.clogs.setdefault(address, [])
 
     def unclog(self, address: str) -> None:
         """Messages that have waited arrive now, in order, as one event each."""
-        for arrive in self._clogged.pop(address, []):
-            self._scheduler.after(0, arrive)
+        for passing in self.clogs.pop(address, []):
+            self.scheduler.put(0, passing)
 
     @property
     def clogged(self) -> list[str]:
-        return list(self._clogged)
+        return list(self.clogs)
 
     def slow(self, address: str, delay_us: int) -> None:
         """Delay every message to and from this machine; 0: the usual delay."""
@@ -248,7 +273,7 @@ class SimLinks:
             (one, other)
             for one, talked in self._talked.items()
             for other in talked
-            if one in self._receivers and other in self._receivers
+            if one in self.receivers and other in self.receivers
         ]
         if not pairs:
             return False
@@ -261,17 +286,17 @@ class SimLinks:
 
     def _tell_lost(self, address: str, contact: Contact) -> None:
         def tell() -> None:
-            receiver = self._receivers.get(address)
+            receiver = self.receivers.get(address)
             if receiver is None:
                 return
             receiver.link_lost(contact)
             far = contact.address
-            is_refused = (address, far) not in self._blocked and (far, address) not in self._blocked
-            if far not in self._receivers and is_refused:
+            is_refused = (address, far) not in self.blocked and (far, address) not in self.blocked
+            if far not in self.receivers and is_refused:
                 receiver.process_gone(contact)
 
         noticed_us = self._streams["breaks"].randrange(BREAK_NOTICED_US_MAX)
-        self._scheduler.after(noticed_us, tell)
+        self.scheduler.after(noticed_us, tell)
 
     def _strikes(self, kind: str, share: float) -> bool:
         if not share or self._streams[kind].random() >= share:

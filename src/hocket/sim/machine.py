@@ -51,7 +51,12 @@ class Gated(Timer):
             return
         action, self.action = self.action, None
         if action is not None and not time.ended:
-            time.machine.turn(action)
+            # As in `Machine.turn`: half of all events are timers of machines.
+            machine = time.machine
+            machine.site.active = machine
+            action()
+            if machine.node is not None:
+                machine.node.node.end_turn()
 
 
 class MachineTime(Scheduler):
@@ -73,11 +78,18 @@ class MachineTime(Scheduler):
 
     def at(self, time_us: int, action: Callable[[], None]) -> Timer:
         timer = Gated(action, self)
-        self._under.put(time_us, timer)
+        under = self._under
+        now_us = under.time_us
+        under.timers.put(time_us if time_us > now_us else now_us, timer)
         return timer
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
-        return self.at(self._under.time_us + delay_us + delay_us * self._rate_ppm // PPM, action)
+        timer = Gated(action, self)
+        under = self._under
+        if delay_us > 0:
+            delay_us += delay_us * self._rate_ppm // PPM
+        under.timers.put(under.time_us + max(delay_us, 0), timer)
+        return timer
 
     def do(self, action: Callable[[], object]) -> None:
         """Now, or when the machine goes on."""
@@ -148,7 +160,7 @@ class Machine:
         self.seen_changes = 0  # of the ring member, by the site
         self.seen_me: Contact | None = None
         self.seen_metadata = -1  # how far it had applied the metadata, when it was looked at last
-        self._site = site
+        self.site = site
         self._scheduler = site.scheduler
         chance = site.scheduler.random(f"{name}/clock")
         options = site.options
@@ -172,7 +184,7 @@ class Machine:
     @property
     def reachable(self) -> bool:
         """It runs, and every other machine's messages get to it."""
-        return self.up and not self.stalled and not self._site.links.is_cut_off(self.address)
+        return self.up and not self.stalled and not self.site.links.is_cut_off(self.address)
 
     @property
     def is_member(self) -> bool:
@@ -189,7 +201,7 @@ class Machine:
 
     @property
     def is_founder(self) -> bool:
-        return self.name == self._site.cluster
+        return self.name == self.site.cluster
 
     @property
     def leads(self) -> bool:
@@ -229,9 +241,9 @@ class Machine:
         node = self.node = ClusterNode(
             NodeSettings(
                 name=self.name,
-                cluster=self._site.cluster,
+                cluster=self.site.cluster,
                 log=log_settings(self.name),
-                popular=self._site.options.popular,
+                popular=self.site.options.popular,
             ),
             self._member_settings(),
             disk=self.disk,
@@ -239,18 +251,18 @@ class Machine:
             clock=self.clock,
             network=self.network,
             timers=self.time,
-            links=self._site.links,
+            links=self.site.links,
             chance=random("chance"),
             entropy=random("entropy").randbytes,
-            relay=self._site.options.relay(),
-            raft=self._site.options.raft(),
+            relay=self.site.options.relay(),
+            raft=self.site.options.raft(),
         )
-        node.ring.on_died.append(partial(self._site.convicted, self))
+        node.ring.on_died.append(partial(self.site.convicted, self))
         self.network.node = node.node
         self.seen_changes = 0
         self.seen_me = node.ring.core.me
         self.seen_metadata = -1
-        self._site.links.open(self.address, self)
+        self.site.links.open(self.address, self)
         self._tick(node)
 
     def begin(self, members: tuple[Contact, ...], root: str) -> None:
@@ -279,8 +291,8 @@ class Machine:
             node=self.name,
             address=self.address,
             position=self.position,
-            capacity=self._site.capacity_of(self),
-            ring=self._site.options.ring(),
+            capacity=self.site.capacity_of(self),
+            ring=self.site.options.ring(),
         )
 
     def _tick(self, node: ClusterNode) -> None:
@@ -289,7 +301,7 @@ class Machine:
 
     def turn(self, action: Callable[[], object]) -> None:
         """Everything that happens on this machine happens by way of this."""
-        self._site.active = self
+        self.site.active = self
         action()
         node = self.node
         if node is not None:
@@ -329,13 +341,13 @@ class Machine:
     def _end(self, *, silently: bool) -> None:
         if self.stalled:
             self.resume()
-        self._site.ending(self)
+        self.site.ending(self)
         self._known_configurations = self.configurations()
         self.node = None
         self.leaving = False
         self.time.ended = True
         self.network.node_died()
-        self._site.links.shut(self.address, silently=silently)
+        self.site.links.shut(self.address, silently=silently)
 
     # --- what comes from other machines ------------------------------------------------------
 
@@ -343,12 +355,12 @@ class Machine:
         node = self.node
         assert node is not None
         if type(message) in RELAYED:
-            self._site.tree_moved = True
+            self.site.tree_moved = True
         time = self.time
         if time.backlog is not None or time.ended:
             time.do(partial(node.heard, sender, to_incarnation, message))
             return
-        self._site.active = self  # as in `turn`: most that happens on machines is this
+        self.site.active = self  # as in `turn`: most that happens on machines is this
         node.heard(sender, to_incarnation, message)
         if self.node is not None:
             self.node.node.end_turn()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hocket.frames import Frame
+from hocket.sim.scheduler import below
 from hocket.wire.frame_codec import decode, encode
 
 if TYPE_CHECKING:
@@ -139,8 +140,8 @@ class SimNetwork:
                 arrive()
 
     def _later(self, not_before: int) -> int:
-        delayed = self._scheduler.now_us() + self._random.randrange(1, self._delay_us_max)
-        return max(delayed, not_before)
+        delay_us = 1 + below(self._random.getrandbits, self._delay_us_max - 1)
+        return max(self._scheduler.now_us() + delay_us, not_before)
 
     def _through_bytes(self, frame: Frame) -> Frame:
         return decode(encode(frame)) if self._random.random() < ENCODED_SHARE else frame

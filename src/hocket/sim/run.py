@@ -127,9 +127,9 @@ class _Run:
         scheduler = self._cluster.scheduler
         self._reached = False
         scheduler.after(duration_us, self._reach)
-        cluster = self._cluster
+        cluster, advance = self._cluster, scheduler.advance
         while not self._reached:
-            scheduler.advance()
+            advance()
             if cluster.active or cluster.ring_moved or cluster.tree_moved or cluster.clients_moved:
                 self._after_event()
 

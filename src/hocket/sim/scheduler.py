@@ -15,11 +15,20 @@ from hocket.timers import Timer, TimerHeap
 START_US = 1_700_000_000_000_000  # some day; a clock that begins at 0 hides mistakes
 
 
+def below(bits: Callable[[int], int], end: int) -> int:
+    """What `randrange(end)` draws from the stream of these bits, in a third of its time."""
+    width = end.bit_length()
+    drawn = bits(width)
+    while drawn >= end:
+        drawn = bits(width)
+    return drawn
+
+
 class Scheduler:
     def __init__(self, seed: object, *, start_us: int = START_US) -> None:
         self.seed = seed
         self.time_us = start_us  # the same as `now_us()`, for those who ask all the time
-        self._timers: TimerHeap[int] = TimerHeap()
+        self.timers: TimerHeap[int] = TimerHeap()
         self._streams: dict[str, Random] = {}
         self.events = 0  # that have happened
 
@@ -39,13 +48,13 @@ class Scheduler:
         """
         timer = Timer(action)
         now_us = self.time_us
-        self._timers.put(time_us if time_us > now_us else now_us, timer)
+        self.timers.put(time_us if time_us > now_us else now_us, timer)
         return timer
 
     def put(self, time_us: int, timer: Timer) -> None:
         """The same, of a timer that there is already."""
         now_us = self.time_us
-        self._timers.put(time_us if time_us > now_us else now_us, timer)
+        self.timers.put(time_us if time_us > now_us else now_us, timer)
 
     def after(self, delay_us: int, action: Callable[[], None]) -> Timer:
         return self.at(self.time_us + delay_us, action)
@@ -53,7 +62,7 @@ class Scheduler:
     def advance(self) -> bool:
         """Let the next event happen; False if there is none."""
         # Every event of a run comes by here, so that this is written without calls.
-        timers = self._timers
+        timers = self.timers
         while timers:
             time_us, _, timer = heappop(timers)
             if timer.action is not None:  # else it was cancelled
@@ -65,7 +74,7 @@ class Scheduler:
 
     def _advance_to(self, end_us: int) -> bool:
         """Let the next event happen, unless it lies behind `end_us`."""
-        time_us = self._timers.next_due()
+        time_us = self.timers.next_due()
         return time_us is not None and time_us <= end_us and self.advance()
 
     def run_until(self, time_us: int) -> None:

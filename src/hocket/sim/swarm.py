@@ -165,6 +165,7 @@ def log_settings(store_id: str) -> LogSettings:
         new_store_id=store_id,
         wal_file_bytes=8192,
         wal_file_bytes_min=8192,
+        wal_files_kept=1,  # the log has its own worlds; here a full disk is full sooner
         commit_bytes_max=4096,
         checkpoint_bytes=6000,
         checkpoint_interval_us=2 * SECOND,

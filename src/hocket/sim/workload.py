@@ -301,11 +301,28 @@ class Workload:
             elif not _is_kept(story, machine, sound):
                 return False
         # What is behind a message of its key waits until that one is among the dead letters.
-        letters = {each.topic + DEAD_LETTERS for each in self.offices}
+        letters = self._letters()
         for story in site.copies.stories.values():
             if story.topic in letters and not _is_kept(story, machine, sound):
                 return False
         return self._transactions_bear(machine, sound)
+
+    def _letters(self) -> set[str]:
+        return {each.topic + DEAD_LETTERS for each in self.offices}
+
+    def is_held_up(self, office: Office) -> bool:
+        """Whether messages wait for ever: for their partition, or for dead letters before them."""
+        return self.is_given_up(office.topic) or self.has_lost_letters(office)
+
+    def has_lost_letters(self, office: Office) -> bool:
+        """Whether the dead letters have no majority any more, or were founded without one: a node
+        that is gone may be chosen to keep them, before anybody has noticed."""
+        sound = {each.name for each in self._site.machines if not (each.gone or each.is_damaged)}
+        return any(
+            len(sound.intersection(story.voters)) < story.majority
+            for story in self._site.copies.stories.values()
+            if story.topic == office.topic + DEAD_LETTERS
+        )
 
     def _transactions_bear(self, machine: Machine, sound: set[str]) -> bool:
         """The same for what takes part in transactions, and who decides on them: three vote in each
@@ -357,7 +374,7 @@ class Workload:
             if len((left - damaged).intersection(voters)) < majority:
                 self.given_up[partition_id] = None
 
-    def _is_given_up(self, topic: str) -> bool:
+    def is_given_up(self, topic: str) -> bool:
         return any(each.topic == topic for each in self.given_up)
 
     def stop(self) -> None:
@@ -390,7 +407,7 @@ class Workload:
             if not founder.created:
                 return f"{founder.topic} is not created"
         for producer in self.producers:
-            if not producer.finished and not self._is_given_up(producer.topic):
+            if not producer.finished and not self.is_given_up(producer.topic):
                 return f"{producer.name} waits for acknowledgements"
         for administrator in self.administrators:
             if not administrator.idle:
@@ -406,7 +423,7 @@ class Workload:
             for partition_id, log in self.logs.items():
                 if partition_id in self.given_up or partition_id.topic != subscriber.topic:
                     continue
-                if self._is_given_up(subscriber.topic):
+                if self.is_given_up(subscriber.topic):
                     # A commit is one of all partitions, and waits for those that are lost.
                     is_done = subscriber.has_taken(partition_id.partition, len(log))
                 else:
@@ -415,7 +432,7 @@ class Workload:
                     done = subscriber.committed.get(partition_id.partition, 0)
                     return f"{subscriber.name} has committed {done} of {len(log)} in {partition_id}"
         for office in self.offices:
-            if office.lag != 0 and not self._is_given_up(office.topic):
+            if office.lag != 0 and not self.is_held_up(office):
                 return f"the workers of {office.topic} are behind by {office.lag}"
         for consumer in self.consumers:
             end = len(self.logs[consumer.partition_id])

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class SpanPartition(InputPartition):
     """The span that one task reads."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, trace: tuple[tuple[str, bytes], ...] = ()) -> None:
         super().__init__(span)
         self.span = span
+        self.trace = trace  # the context of the micro-batch, as headers
 
     def __repr__(self) -> str:
         return f"SpanPartition({self.span!r})"

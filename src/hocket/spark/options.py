@@ -30,7 +30,7 @@ _log = logging.getLogger("hocket.spark")
 _CONNECTION = ("servers", "token", "tokenFile", "tlsCa", "tlsCert", "tlsKey")
 _STREAM_ONLY = (
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "index", "groupIdPrefix",
-    "holdRetention", "idleWaitMs",
+    "holdRetention", "idleWaitMs", "tracing",
 )  # fmt: skip
 _ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 _READING = (
@@ -43,9 +43,9 @@ _READING = (
 )  # fmt: skip
 _WRITING = (
     "topic", "includeHeaders", "codec", "delivery", "transactionId", "transactionNumber",
-    "commitTimeout", "archive",
+    "commitTimeout", "archive", "tracing",
 )  # fmt: skip
-_ONLY_TOPICS = ("codec", "delivery", "transactionId", "transactionNumber")
+_ONLY_TOPICS = ("codec", "delivery", "transactionId", "transactionNumber", "tracing")
 # A reader lets a writer's options pass and vice versa: one set of options often serves both.
 _OURS = frozenset(map(plain, (*_CONNECTION, *_READING, *_WRITING)))
 _LIKENESS_MIN = 0.85  # a name as like as this to one of ours is taken for a slip
@@ -102,6 +102,7 @@ class ReadOptions:
     idle_wait: float = 0.5  # seconds that a stream waits for records before it says there are none
     push_filters: bool = False
     archive: str | None = None  # the path of a lake, which has what the topic has no more
+    tracing: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -143,6 +144,7 @@ class ReadOptions:
             idle_wait=given.seconds_of_ms("idleWaitMs", default=0.5),
             push_filters=given.boolean("filterPushdown", default=False),
             archive=archive,
+            tracing=streaming and given.boolean("tracing", default=False),
         )
 
 
@@ -160,6 +162,7 @@ class WriteOptions:
     commit_timeout: float = 600.0  # seconds
     exactly_once: bool = True
     archive: str | None = None  # the path of the lake to write, instead of a topic
+    tracing: bool = False
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -202,6 +205,7 @@ class WriteOptions:
             number=number or 0,
             commit_timeout=commit_us / SECOND_US,
             exactly_once=exactly_once,
+            tracing=given.boolean("tracing", default=False),
         )
 
 
@@ -236,6 +240,8 @@ def _checked(options: Mapping[str, str], known: tuple[str, ...]) -> Given:
 def _refuse_slip(name: str, known: tuple[str, ...]) -> None:
     documented = {plain(each): each for each in known}
     close = difflib.get_close_matches(name, documented, n=1, cutoff=_LIKENESS_MIN)
+    # Two letters exchanged make a short name, as topci, too unlike to be found above.
+    close += [each for each in documented if sorted(each) == sorted(name)]
     if close:
         raise OutOfRange(f"{name} is not an option; did you mean {documented[close[0]]}?")
 

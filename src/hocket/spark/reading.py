@@ -53,11 +53,12 @@ CLOSE_SECONDS = 5.0
 LOOK_SECONDS = 0.5  # of silence, after which the broker is asked what is still there
 ASK_SECONDS = 5.0
 
+Watch = Callable[[MessageBatch], None]  # is shown each batch as it comes from the broker
 Mask = Callable[[Any], Any]  # a record batch -> which rows are wanted, or None for all
 
 
 def read(
-    span: Span, options: ReadOptions, *, mask: Mask | None = None
+    span: Span, options: ReadOptions, *, mask: Mask | None = None, watch: Watch | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
     """The records of the span, in order. Raises DataLoss, unless `fail_on_data_loss` is off."""
     if span.lake:
@@ -76,6 +77,8 @@ def read(
     )
     gathering = _Gathering(span, options.columns)
     for batch in _Stretch(client, span, options).batches():
+        if watch is not None:
+            watch(batch)
         gathering.add(batch, min(batch.end, span.end))
         if gathering.is_enough:
             yield from _wanted(gathering.take(), mask)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
@@ -68,6 +68,7 @@ class Staged(WriterCommitMessage):
     participants: tuple[Participant, ...]
     rows: int
     cluster: str = ""  # the id of the cluster that it is staged, or published, in
+    trace: tuple[tuple[str, bytes], ...] = ()  # the context of the task's span, as headers
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -81,12 +82,15 @@ class BatchSink(DataSourceArrowWriter):
         self.number = options.number
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        return _written(self.options, self.layout, iterator, self._write)
+
+    def _write(self, layout: Layout, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         if not self.options.exactly_once:
-            return publish_at_once(self.options, self.layout, iterator)
-        return stage(self.options, self.layout, self.transaction, self.number, iterator)
+            return publish_at_once(self.options, layout, iterator)
+        return stage(self.options, layout, self.transaction, self.number, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        publish(self.options, messages)
+        _committed(self.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         drop(self.options, messages)
@@ -103,8 +107,11 @@ class StreamSink(DataSourceStreamArrowWriter):
         self.checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
+        return _written(self.options, self.layout, iterator, self._write)
+
+    def _write(self, layout: Layout, iterator: Iterator[pyarrow.RecordBatch]) -> Staged:
         if not self.options.exactly_once:
-            return publish_at_once(self.options, self.layout, iterator)
+            return publish_at_once(self.options, layout, iterator)
         context = TaskContext.get()
         query = _property(context, QUERY_ID) or _query_of(self.checkpoint)
         batch = _property(context, BATCH_ID)
@@ -114,13 +121,13 @@ class StreamSink(DataSourceStreamArrowWriter):
                 f"({QUERY_ID}={query}, {BATCH_ID}={batch}), so nothing can be written exactly "
                 "once; write in foreachBatch with the options transactionId and transactionNumber"
             )
-        return stage(self.options, self.layout, f"spark-{query}", int(batch), iterator)
+        return stage(self.options, layout, f"spark-{query}", int(batch), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         for message in _staged(messages):
             at = message.number
             assert at == batchId or not message.participants, f"{at} was staged for {batchId}"
-        publish(self.options, messages)
+        _committed(self.options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
         drop(self.options, messages)
@@ -138,6 +145,32 @@ def batch_sink(schema: StructType, options: WriteOptions, *, overwrite: bool) ->
 def stream_sink(schema: StructType, options: WriteOptions, checkpoint: str | None) -> StreamSink:
     """All output modes that Spark allows are taken; all of them append, as with Kafka's sink."""
     return StreamSink(layout_of(schema, options.topic), options, checkpoint)
+
+
+def _written(
+    options: WriteOptions,
+    layout: Layout,
+    rows: Iterator[pyarrow.RecordBatch],
+    write: Callable[[Layout, Iterator[pyarrow.RecordBatch]], Staged],
+) -> Staged:
+    if not options.tracing:
+        return write(layout, rows)
+    from hocket.spark import traces
+
+    with traces.writing(options.topic, layout, rows) as (carrying, layout, rows):
+        return replace(write(layout, rows), trace=carrying)
+
+
+def _committed(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    if not options.tracing:
+        publish(options, messages)
+        return
+    from hocket.spark import traces
+
+    staged = _staged(messages)
+    rows, tasks = sum(each.rows for each in staged), [each.trace for each in staged]
+    with traces.committing(options.topic, rows, tasks):
+        publish(options, messages)
 
 
 # --- staging, in tasks -----------------------------------------------------------------------

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
     from hocket.spark.options import ReadOptions
+    from hocket.spark.traces import ReadTrace
 
 POLL_SECONDS = 0.02  # between two questions for new records while there are none
 POLL_SHARE = 0.2  # of the time, at most, goes into asking, however many topics there are
@@ -77,11 +78,19 @@ class HocketStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the next `latestOffset` begins at `end`, and tells the broker."""
 
+    def stop(self) -> None:
+        if self._driver is not None:
+            self._driver.stop()
+
     # --- in tasks ---------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if not isinstance(partition, SpanPartition):
             return iter(())
+        if self.options.tracing:
+            from hocket.spark.traces import read_traced
+
+            return read_traced(partition.span, self.options, partition.trace)
         from hocket.spark.reading import read
 
         return read(partition.span, self.options)
@@ -101,6 +110,15 @@ class _Driver:
         self._batch_at: float | None = None  # when the last batch was given to Spark
         self._asking_took = 0.0
         self._reported: set[tuple[str, int, int]] = set()
+        self._trace: ReadTrace | None = None
+        if options.tracing:
+            from hocket.spark.traces import ReadTrace
+
+            self._trace = ReadTrace()
+
+    def stop(self) -> None:
+        if self._trace is not None:
+            self._trace.end()
 
     def initial(self) -> dict[str, Any]:
         """The first offsets. Spark asks more than once, and "latest" must not move in between."""
@@ -121,6 +139,8 @@ class _Driver:
         return to_json(self._ends, self._name, self._lookout.cluster)
 
     def latest(self, given: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        if self._trace is not None:
+            self._trace.end()  # Spark has done what it was given before
         start, self._name = from_json(given)
         self._lookout.expect(cluster_in(given))
         partitions = self._partitions(start)
@@ -224,7 +244,8 @@ class _Driver:
             min_partitions=options.min_partitions,
             max_records=options.max_records_per_partition,
         )
-        return [SpanPartition(span) for span in self._lookout.located(spans)]
+        trace = () if self._trace is None else self._trace.begin(spans)
+        return [SpanPartition(span, trace) for span in self._lookout.located(spans)]
 
 
 def _chosen(partitions: dict[str, list[int]], ends: dict[str, list[int]]) -> Offsets:

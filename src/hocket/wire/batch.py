@@ -232,6 +232,7 @@ def check_content(buffer: Buffer, info: BatchInfo) -> None:
     stored = view[start : info.position + HEADER_BYTES + header.length]
     try:
         if header.codec != codecs.NONE:
+            codecs.check_admitted(header.codec, stored)
             if info.raw_length > OPENED_BYTES_MAX:
                 codecs.check(header.codec, stored, info.raw_length)
                 return
@@ -453,6 +454,11 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch of offsets {self.base_offset} to {self.end_offset}>"
+
+    @property
+    def codec(self) -> str:
+        """The name of the codec that its columns are compressed by, or "none"."""
+        return codecs.name_of(self.header.codec, self._stored)
 
     def values(self, start: int = 0, end: int | None = None) -> list[bytes]:
         return self._read(_columns.read_values, self.columns().values, start, end)

@@ -4,6 +4,9 @@ Rule 1: a codec's number stands in stored entries for ever; codecs are added, ne
 Rule 2: the caller has checked the length that a sender claims, and nothing here allocates more than
 that length, whatever the compressed bytes say.
 Rule 3: `check` looks at what a codec itself says of its bytes, and decompresses nothing.
+
+Beside ours there are those of other packages (`named_codec`). They share one number, and the bytes
+begin with the name: so no two packages can want the same number.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import lz4.block  # type: ignore[import-untyped]
 import zstandard
 
 from hocket.errors import CorruptData, OutOfRange
+from hocket.wire import named_codec
 
 _LZ4_RATIO_MAX = 255
 _contexts = threading.local()  # those of zstd are not thread-safe, and cost more than a small batch
@@ -73,23 +77,38 @@ _CODECS = (
 )
 _BY_NAME: dict[str, Codec | None] = {"none": None, **{codec.name: codec for codec in _CODECS}}
 _BY_NUMBER = {codec.number: codec for codec in _CODECS}
-NUMBERS = frozenset({NONE, *_BY_NUMBER})
+NAMED = 255  # those of other packages, all of them
+NUMBERS = frozenset({NONE, *_BY_NUMBER, NAMED})
 
 
 def by_name(name: str) -> Codec | None:
     """The codec of this name; None for "none"."""
-    if name not in _BY_NAME:
-        raise OutOfRange(f"codec must be one of {', '.join(_BY_NAME)}, not {name!r}")
-    return _BY_NAME[name]
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    found = named_codec.find(name)
+    if found is None:
+        names = ", ".join([*_BY_NAME, *named_codec.installed()])
+        raise OutOfRange(f"codec must be one of {names}, not {name!r}")
+    return Codec(name, NAMED, found.compress, found.decompress, lambda _packed, _length: None)
 
 
-def name_of(number: int) -> str:
+def name_of(number: int, packed: memoryview) -> str:
     """The name of the codec with this number, which is known."""
+    if number == NAMED:
+        return named_codec.split(packed)[0]
     return "none" if number == NONE else _BY_NUMBER[number].name
+
+
+def check_admitted(number: int, packed: memoryview) -> None:
+    """Raises CorruptData for a codec of another package that this broker was not told to know."""
+    if number == NAMED:
+        named_codec.check_admitted(packed)
 
 
 def check(number: int, packed: memoryview, length: int) -> None:
     """Raises CorruptData if the bytes say of themselves that `length` bytes cannot come out."""
+    if number == NAMED:
+        return  # such a codec has nothing to say before it is opened
     codec = _BY_NUMBER[number]
     try:
         codec.check(packed, length)
@@ -99,6 +118,8 @@ def check(number: int, packed: memoryview, length: int) -> None:
 
 def decompress(number: int, packed: memoryview, length: int) -> bytes:
     """Exactly `length` bytes, or CorruptData."""
+    if number == NAMED:
+        return named_codec.decompress(packed, length)
     codec = _BY_NUMBER[number]
     try:
         raw = codec.decompress(packed, length)

@@ -92,6 +92,9 @@ class NodeCodec:
         self._names = {kind.message: name for name, kind in self._kinds.items()}
         # By class: which field has the pieces of the payload.
         self._bulk = {kind: field for kind in self.classes if (field := _bulk_field(kind))}
+        # Those whose pieces are kept by who receives them: as bytes of their own, for as long as
+        # a slice is referenced all that has come with it stays in memory.
+        self._kept = {kind for kind, field in self._bulk.items() if _is_kept(kind, field)}
 
     @property
     def with_payload(self) -> Container[type]:
@@ -100,7 +103,7 @@ class NodeCodec:
 
     def encode(
         self, message: Any, from_incarnation: int = 0, to_incarnation: int = 0
-    ) -> tuple[bytes, list[bytes]]:
+    ) -> tuple[bytes, list[bytes | memoryview]]:
         """The header, in one segment, and the buffers of the payload, which are not copied.
 
         Raises OutOfRange or WrongType if a field does not fit.
@@ -180,12 +183,13 @@ class NodeCodec:
         field = self._bulk.get(type(message))
         if field is not None:
             view = memoryview(payload).cast("B")
+            is_kept = type(message) in self._kept
             position = 0
             pieces = []
             for piece in getattr(message, field):
                 start, end, size = piece
-                data = bytes(view[position : position + size])
-                pieces.append(type(piece)(start, end, data))
+                data = view[position : position + size]
+                pieces.append(type(piece)(start, end, bytes(data) if is_kept else data))
                 position += size
             setattr(message, field, tuple(pieces))
         return envelope
@@ -203,6 +207,12 @@ def _bulk_field(message: type) -> str:
     fields = [name for name, hint in hints.items() if _is_bulk(hint)]
     assert len(fields) <= 1, f"{message.__name__} has more than one payload: {fields}"
     return fields[0] if fields else ""
+
+
+def _is_kept(message: type, field: str) -> bool:
+    """A piece that may be a memoryview as well is looked at, and not kept."""
+    piece = typing.get_args(typing.get_type_hints(message)[field])[0]
+    return typing.get_type_hints(piece)["data"] is bytes
 
 
 def _is_bulk(hint: Any) -> bool:

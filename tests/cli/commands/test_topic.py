@@ -73,7 +73,7 @@ def test_describe_shows_each_partition(hocket: Hocket, topic_of_four: str):
     assert full.keys() == {
         "partition", "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads",
         "disk_reads", "leader", "replicas", "problem", "waiting", "known",
-        "replica_states", "under_replicated",
+        "replica_states", "tier_bytes", "under_replicated",
     }  # fmt: skip
     assert full["memory_bytes"] > 0
     assert full["memory_reads"] >= 1
@@ -142,8 +142,8 @@ def test_what_is_not_known_is_not_shown_as_nothing(monkeypatch: pytest.MonkeyPat
     summary = topic_commands._summary(topic)
     assert summary == {
         "topic": "t", "partitions": 3, "nodes": ["n0", "n1"], "messages": None,
-        "memory_bytes": None, "disk_bytes": None, "problem": f"topic 't': {where}",
-        "under_replicated": 0,
+        "memory_bytes": None, "disk_bytes": None, "tier_bytes": None,
+        "problem": f"topic 't': {where}", "under_replicated": 0,
     }  # fmt: skip
     known = topic_commands._summary(replace(topic, partitions=(here,)))
     assert (known["messages"], known["problem"]) == (7, None)
@@ -263,8 +263,8 @@ def test_list_is_a_table_or_json(hocket: Hocket, topic_of_four: str):
     row = rows[topic_of_four]
     assert (row["partitions"], row["messages"]) == (4, 1)
     assert row.keys() == {
-        "topic", "partitions", "nodes", "messages", "memory_bytes", "disk_bytes", "problem",
-        "under_replicated",
+        "topic", "partitions", "nodes", "messages", "memory_bytes", "disk_bytes", "tier_bytes",
+        "problem", "under_replicated",
     }  # fmt: skip
     assert row["problem"] is None
     lines = hocket("topic", "list").text().splitlines()

@@ -100,6 +100,7 @@ def test_with_durability_memory_a_batch_is_committed_as_soon_as_it_is_appended()
     appended, acked, moved = partition.step(Produce(PUSH, batch(count=3), 0))
     assert isinstance(appended, Append)
     assert (acked, moved) == (Acked(PUSH, 0, [0]), EndMoved(3))
+    assert not partition.awaits_disk
     assert partition.step(LogDurable(1)) == []
 
 
@@ -107,6 +108,7 @@ def test_a_topic_altered_to_memory_still_waits_for_what_was_promised_to_be_durab
     logged = pushed(3)
     logged.partition.durability = "memory"
     assert logged.produce(batch(sequence=1, count=2), PUSH) == []  # appended, not committed
+    assert logged.partition.awaits_disk
     assert logged.durable() == [Acked(PUSH, 1, [0, 3]), EndMoved(5)]
 
 

@@ -46,6 +46,18 @@ def test_a_node_without_a_cluster_may_ask():
         ({}, {"known": Incoming("127.0.0.1:9", 8)}, "twice", "alive at 127.0.0.1:9"),
         ({"starting": True}, {"namesake": NAMESAKE}, "nameTaken", "127.0.0.1:8 has the name 'n2'"),
         ({"cluster": ""}, {"namesake": NAMESAKE}, "nameTaken", "with another --name"),
+        (
+            {"starting": True, "changers": "none"},
+            {"changers": "schema 1.0 (closed, 0a)"},
+            "otherPlugins",
+            "there they are none; here schema 1.0 (closed, 0a)",
+        ),
+        (
+            {"cluster": "", "changers": "b 1, a 1"},
+            {"changers": "a 1, b 1"},
+            "otherPlugins",
+            "--plugins-may-differ",
+        ),
     ],
 )
 def test_who_is_refused_and_why(hello: dict[str, Any], here: dict[str, Any], code: str, words: str):
@@ -81,3 +93,18 @@ def test_beyond_loopback_a_good_certificate_is_enough():
 )  # fmt: skip
 def test_what_loopback_is(host: str, is_one: bool):
     assert is_loopback(host) is is_one
+
+
+@pytest.mark.parametrize(
+    ("hello", "here"),
+    [
+        ({"starting": True, "changers": "a 1"}, {"changers": "a 1"}),
+        ({"starting": True, "changers": ""}, {"changers": "a 1"}),  # an older version
+        ({"starting": True, "changers": "a 1"}, {"changers": ""}),
+        ({"starting": False, "changers": "a 1"}, {"changers": "a 2"}),  # both serve already
+        ({"starting": True, "changers": "a 1", "changers_may_differ": True}, {"changers": "a 2"}),
+        ({"starting": True, "changers": "a 1"}, {"changers": "a 2", "changers_may_differ": True}),
+    ],
+)
+def test_plugins_are_the_same_or_may_differ(hello: dict[str, Any], here: dict[str, Any]):
+    assert refusal(replace(GOOD, **hello), **{**HERE, **here}) is None

@@ -448,7 +448,7 @@ def test_after_close_nothing_happens(seconds):
     relays.heard(world.contacts["node-1"], messages.Attach(1, PARTITION_ID, 0, 1))
     relays.own(PARTITION_ID, 0, 0)
     assert world.sent == []
-    assert world.scheduler._timers.next_due() is None
+    assert world.scheduler.timers.next_due() is None
 
 
 def test_a_consumer_that_closes_the_node_is_the_last_to_be_served():

@@ -107,6 +107,7 @@ REFUSALS: list[tuple[Answer, type[HocketError], tuple[str, ...]]] = [
     (HelloRefused("plain", "give --tls-cert"), Refused, ("refuses this one", "--tls-cert")),
     (HelloRefused("twice", "was it copied?"), Refused, ("refuses this one", "copied")),
     (HelloRefused("nameTaken", "another --name"), Refused, ("refuses this one", "--name")),
+    (HelloRefused("otherPlugins", "other ones"), Refused, ("refuses this one", "other ones")),
     (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4, NoConnection, ("not a node of Hocket", "--join")),
     (b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13\r\n", NoConnection, ("not a node of Hocket",)),
     (b"", NoConnection, ("hangs up without an answer",)),
@@ -229,7 +230,7 @@ def test_who_returns_by_way_of_its_own_cluster_is_welcome(tmp_path: Path):
         assert place_for(tmp_path, wish(other.address), HERE).returns
 
 
-@pytest.mark.parametrize("code", ["twice", "nameTaken"])
+@pytest.mark.parametrize("code", ["twice", "nameTaken", "otherPlugins"])
 def test_who_is_refused_while_it_starts_ends_at_once(tmp_path: Path, code: str):
     with peer(ACCEPTED) as other:
         place = place_for(tmp_path, wish(other.address, name="b"), HERE)

@@ -25,7 +25,7 @@ class Peer:
         self.outbound = Outbound(
             1, "b", Log(), lambda _to, letter: self.letters.append(letter),  # type: ignore[arg-type]
             lost=lambda error: None, now_us=lambda: self.now_us,
-            stored_after=lambda _us: None,
+            stored_after=lambda _us: None, trace=lambda *_: None,
         )  # fmt: skip
 
     def want(self, first: int, last: int) -> None:

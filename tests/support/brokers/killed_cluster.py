@@ -24,12 +24,14 @@ from typing import Any
 import pytest
 
 from hocket.client.faces.aio.client import AsyncClient
+from hocket.client.faces.aio.producer import AsyncProducer
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.topics import AsyncTopicCalls
 from hocket.client.faces.blocking.client import Client
+from hocket.client.faces.blocking.producer import Producer
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.topics import TopicCalls
-from hocket.errors import HocketError, ReplyLost, TopicExists, UnknownIndex, UnknownTopic
+from hocket.errors import Busy, HocketError, ReplyLost, TopicExists, UnknownIndex, UnknownTopic
 from tests.support import threads
 from tests.support.brokers import blocking
 from tests.support.brokers.served_cluster import HOSTS, ServedCluster
@@ -45,6 +47,7 @@ LEASE_SECONDS = 5.0
 CHANGES: dict[str, type[HocketError] | None] = {
     "create_topic": TopicExists, "alter_topic": None, "delete_topic": UnknownTopic,
     "delete_index": UnknownIndex, "seek": None, "delete_messages": None,
+    "revive": None,
 }  # fmt: skip
 
 
@@ -131,11 +134,13 @@ def patient() -> Iterator[None]:
         for name in ("receive", "receive_batch"):
             for face in (Subscription, AsyncSubscription):
                 patch.setattr(face, name, _longer(getattr(face, name)))
+        for producer in (Producer, AsyncProducer):
+            patch.setattr(producer, "flush", _longer(producer.flush))
         for client in (Client, AsyncClient):
             patch.setattr(client, "subscribe", _leased_shortly(client.subscribe))
         for name in CHANGES:
-            patch.setattr(TopicCalls, name, _again(getattr(TopicCalls, name)))
-            patch.setattr(AsyncTopicCalls, name, _again_async(getattr(AsyncTopicCalls, name)))
+            patch.setattr(Client, name, _again(getattr(Client, name)))
+            patch.setattr(AsyncClient, name, _again_async(getattr(AsyncClient, name)))
         patch.setattr(TopicCalls, "describe", _known(TopicCalls.describe))
         patch.setattr(AsyncTopicCalls, "describe", _known_async(AsyncTopicCalls.describe))
         yield
@@ -143,9 +148,9 @@ def patient() -> Iterator[None]:
 
 def _longer(act: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(act)
-    def patiently(self: Any, timeout: float | None = None) -> Any:
+    def patiently(self: Any, timeout: float | None = None, **more: Any) -> Any:
         is_patience = timeout is not None and timeout >= PATIENCE_SECONDS_MIN
-        return act(self, WAIT_SECONDS if is_patience else timeout)
+        return act(self, WAIT_SECONDS if is_patience else timeout, **more)
 
     return patiently
 
@@ -180,7 +185,7 @@ class _Doubt:
             self._is_lost = True
         elif self._is_lost and self._done is not None and isinstance(error, self._done):
             return True
-        elif "when they are back" not in str(error):
+        elif not isinstance(error, Busy) and "when they are back" not in str(error):
             raise error
         if time.monotonic() > self._deadline:
             raise error

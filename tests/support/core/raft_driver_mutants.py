@@ -88,12 +88,12 @@ class ReadsBeforeItHasApplied(Driver):
 # Each with the seed of the first run that finds it.
 MUTANTS: dict[type[Driver], int] = {
     SpeaksBeforeItsVoteIsDurable: 85,
-    BeginsWithoutItsVote: 80,
+    BeginsWithoutItsVote: 90,
     AnswersBeforeTheFlush: 5,
     CutsNothing: 5,
     AnswersBeforeItHasInstalled: 5,
     AppendsBeforeWhatRaftEnters: 10,
-    IsTooBusyToFollow: 29,
+    IsTooBusyToFollow: 46,
     DoesNotTellWhatIsGone: 3,
     ReadsBeforeItHasApplied: 2,
 }

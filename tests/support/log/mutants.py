@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.log import checkpoint, recovery, vital, wal, wal_files
+from hocket.log import checkpoint, envelope, recovery, vital, wal, wal_files
 from hocket.log.checkpointer import Checkpointer
 from hocket.log.group import GroupLog
 from hocket.log.memory import MemoryTier
@@ -18,9 +18,9 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def acknowledge_before_sync(patch: pytest.MonkeyPatch) -> None:
     def write(file: Any, position: int, draft: Any, salt: int, form: Any) -> None:
-        file.write(wal.envelope.encode(draft, salt), position)
+        file.write(envelope.encode(draft, salt), position)
 
-    patch.setattr(wal, "_write", write)
+    patch.setattr(wal, "write", write)
 
 
 def forget_to_sync_the_wal_directory(patch: pytest.MonkeyPatch) -> None:

@@ -188,7 +188,7 @@ class World:
 
     def append(
         self, number: int, *, size: int, kind: int = EntryKind.BATCH, count: int = 1,
-        admitted: bool = False,
+        admitted: bool = False, awaited: bool = True,
     ) -> bool:  # fmt: skip
         """False if the store refused it."""
         group = self.groups[number]
@@ -202,6 +202,7 @@ class World:
                     timestamp, entry.body,
                 ),
                 admitted=admitted,
+                awaited=awaited,
             )  # fmt: skip
         except StorageFull:
             return False

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hocket.local import BrokerManager, EventPump, MixedQueueBroker, QueueBroker
+from hocket.local import Broker, BrokerManager, EventPump, MixedQueueBroker, QueueBroker
 from tests.support.queues.listeners import Accepts, Connects, History
 from tests.support.threads import Running, until, wait_parked
 
@@ -79,10 +79,17 @@ class World:
         name: str,
         pump: EventPump | None = None,
         manager: BrokerManager | None = None,
+        kind: str = "",
         **limits: Any,
     ) -> Any:
-        made = KINDS[self.kind]
+        made = KINDS[kind or self.kind]
         broker = made(name, pump or self.client_pump, manager or self.manager, **limits)
+        self._brokers.append(broker)
+        return broker
+
+    def thread_broker(self, name: Any, **options: Any) -> Any:
+        """A broker of level 1, where the client's side is."""
+        broker = Broker(name, self.manager, **options)
         self._brokers.append(broker)
         return broker
 

@@ -1,4 +1,4 @@
-"""A node that is served within the tests' own process, and managers of its names."""
+"""A node that is served within the tests' own process or another, and managers of its names."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.support.certificates import Certificates
 GRACE_US = 500_000  # after which the names of a process that is gone are free
 
 
-class ServedNode:
-    """`way` is "direct", "node" (processes do not listen) or "tls" (directly, with TLS)."""
+class NodeAt:
+    """A node, wherever it is served. `way` is "direct", "node" (processes do not listen) or "tls"
+    (directly, with TLS)."""
 
-    def __init__(self, way: str = "direct", certificates: Certificates | None = None) -> None:
+    def __init__(
+        self, way: str, address: Address | None, certificates: Certificates | None = None
+    ) -> None:
         self.way = way
         self._certificates = certificates
-        self._directory = tempfile.mkdtemp(prefix="hocket-names-")
-        self.node = NodeBroker(Path(self._directory), NodeSettings(name_grace_us=GRACE_US))
-        tls = None if certificates is None else certificates.broker(asks=True)
-        self.address = Address(*self.node.listen("127.0.0.1", 0, tls))
-        self.node.start()
+        if address is not None:
+            self.address = address
 
     def reach(self, **options: Any) -> Reach:
         settings: dict[str, Any] = {
@@ -45,6 +45,18 @@ class ServedNode:
 
     def manager(self, **options: Any) -> NameManager:
         return NameManager(self.reach(**options))
+
+
+class ServedNode(NodeAt):
+    """One that is served in this process."""
+
+    def __init__(self, way: str = "direct", certificates: Certificates | None = None) -> None:
+        super().__init__(way, None, certificates)
+        self._directory = tempfile.mkdtemp(prefix="hocket-names-")
+        self.node = NodeBroker(Path(self._directory), NodeSettings(name_grace_us=GRACE_US))
+        tls = None if certificates is None else certificates.broker(asks=True)
+        self.address = Address(*self.node.listen("127.0.0.1", 0, tls))
+        self.node.start()
 
     def close(self) -> None:
         self.node.close()

@@ -66,6 +66,12 @@ def _show(report: Report) -> None:
         f"store {report.store_id}: {output.number(report.groups)} logs, "
         f"{output.number(report.entries)} entries, {output.size(report.bytes)}"
     )
+    if report.away_segments:
+        segments = "segment is" if report.away_segments == 1 else "segments are"
+        click.echo(
+            f"{output.number(report.away_segments)} {segments} in a storage tier "
+            f"({output.size(report.away_bytes)}), where this does not look"
+        )
     for remark in report.remarks:
         click.echo(remark)
     if report.damage:

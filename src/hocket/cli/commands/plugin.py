@@ -60,10 +60,10 @@ def _list_running(server: Server, as_json: bool) -> None:
         click.echo(
             output.table(
                 ["NODE", "PLUG-IN", "STATE", "POLICY", "HOOK", "CALLS", "REJECTED", "FAILED",
-                 "SLOW", "MEAN", "MAX"],
+                 "SLOW", "WAITING", "DROPPED", "MEAN", "MAX"],
                 [
                     (node.name, each.plugin, _state(each), each.policy, each.hook, each.calls,
-                     each.rejections, each.failures, each.slow,
+                     each.rejections, each.failures, each.slow, each.waiting, each.dropped,
                      output.seconds(each.total_us / 1e6 / max(1, each.calls)),
                      output.seconds(each.max_us / 1e6))
                     for node in nodes
@@ -77,6 +77,10 @@ def _list_running(server: Server, as_json: bool) -> None:
 
 def _state(plugin: PluginState) -> str:
     state = "on" if plugin.on else "off"
+    if plugin.process:
+        state = f"apart, {plugin.process if plugin.on else 'off'}"
+    if plugin.kills:
+        state += f", killed {plugin.kills} {'time' if plugin.kills == 1 else 'times'}"
     return f"{state} ({plugin.problem})" if plugin.problem else state
 
 

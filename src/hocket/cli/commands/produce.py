@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,6 +36,19 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 STDIN = 0
+
+
+class _Codec(click.Choice):  # type: ignore[type-arg]
+    """Ours are listed; those of other packages are looked for."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Any:
+        from hocket.wire import named_codec
+
+        if value not in self.choices and named_codec.find(value) is not None:
+            return value
+        return super().convert(value, param, context)
 
 
 @click.command(
@@ -63,8 +76,9 @@ $ echo 'happy new year' | hocket produce reminders --deliver-at 2027-01-01T00:00
     help="What ends a message: text, \\n, \\r, \\t or \\0. [default: \\n]",
 )  # fmt: skip
 @click.option(
-    "--codec", type=click.Choice(["none", "lz4", "zstd"]), default="none", show_default=True,
-    help="Compress the batches, for the network and for the disk.",
+    "--codec", type=_Codec(["none", "lz4", "zstd"]), default="none", show_default=True,
+    help="Compress the batches, for the network and for the disk; also by a codec that a package "
+    "offers.",
 )  # fmt: skip
 @click.option(
     "--linger", type=SECONDS, default=0.002,

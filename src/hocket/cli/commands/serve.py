@@ -36,9 +36,11 @@ from hocket.cli.command import Command, is_debugging
 from hocket.cli.listening import parse_address, refuse_if_open
 from hocket.cli.open_files import connections_that_fit
 from hocket.cli.parameters import DURATION_US, SIZE, Checked
+from hocket.cli.serve_plugins import plugins_of
 from hocket.cli.serve_report import ServeReport
 from hocket.cli.stderr_log import FORMATS, log_to_stderr
 from hocket.errors import Closed, HocketError, NoConnection
+from hocket.node_frames import NO_CHANGERS
 
 if TYPE_CHECKING:
     import ssl
@@ -92,15 +94,22 @@ def _load_config(context: click.Context, option: click.Parameter, path: Path) ->
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and parameter.expose_value
     }
+    flags = {
+        str(parameter.name).replace("_", "-")
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.is_flag
+    }
     context.meta[_PLUGINS] = _tables_of_plugins(values.pop("plugins", {}), path, option)
     for name, value in values.items():
-        if name == "plugin" and isinstance(value, list):
+        if name in ("plugin", "plugin-apart") and isinstance(value, list):
             continue
         if name not in known:
             raise click.BadParameter(
                 f"'{path}' has the unknown setting '{name}'; there are {', '.join(sorted(known))}",
                 param=option,
             )
+        if isinstance(value, bool) and name in flags:
+            continue
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise click.BadParameter(
                 f"'{path}': '{name}' must be a text or a number, not {value!r}", param=option
@@ -177,6 +186,15 @@ hocket.toml has the options' names:
     help="Offer metrics for Prometheus there, at /metrics; port 0 picks a free one.",
 )  # fmt: skip
 @click.option(
+    "--metrics-interval", type=DURATION_US, default="10s", show_default=True,
+    help="How often to hand metrics to plug-ins that want them; 0 for never.",
+)  # fmt: skip
+@click.option(
+    "--tracing", is_flag=True,
+    help="Record spans of OpenTelemetry for messages that belong to a trace; an SDK must be set "
+    "up, as by opentelemetry-instrument.",
+)  # fmt: skip
+@click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
     help="The data directory, made if missing. [default: hocket in the user's data directory]",
 )  # fmt: skip
@@ -217,6 +235,15 @@ hocket.toml has the options' names:
     help="Run this plug-in; they are called in the order in which they are named. See `hocket "
     "plugin list`.",
 )  # fmt: skip
+@click.option(
+    "--plugin-apart", metavar="NAME", multiple=True,
+    help="Run this one of the plug-ins in a process of its own, with a deadline.",
+)  # fmt: skip
+@click.option(
+    "--plugins-may-differ", is_flag=True,
+    help="Let this node and others have different plug-ins on what is published: for as long as "
+    "they are being changed node by node.",
+)  # fmt: skip
 @click.pass_context
 def serve(
     context: click.Context,
@@ -224,6 +251,8 @@ def serve(
     listen: Address,
     rpc_listen: Address | None,
     metrics_listen: Address | None,
+    metrics_interval: int,
+    tracing: bool,
     data: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -238,6 +267,8 @@ def serve(
     capacity: int,
     advertise: str | None,
     plugin: tuple[str, ...],
+    plugin_apart: tuple[str, ...],
+    plugins_may_differ: bool,
     **limits: Any,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
@@ -268,20 +299,29 @@ def serve(
     settings.limits.connections_max = connections_that_fit(
         settings.limits.connections_max, len(ports)
     )
-    plugins = _plugins(plugin, context.meta.get(_PLUGINS, {}), metrics_listen)
-    wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
-    listener = _bound(listen)
-    bound = Address(*listener.getsockname()[:2])
+    plugins = plugins_of(
+        plugin, plugin_apart, context.meta.get(_PLUGINS, {}), metrics_listen, metrics_interval,
+        tracing=tracing,
+    )  # fmt: skip
+    listener = None
     try:
+        wish = cluster.wish(settings.name, tls_cert, tls_key, tls_ca)
+        changers = NO_CHANGERS if plugins is None else plugins.changers()
+        wish = replace(wish, changers=changers, changers_may_differ=plugins_may_differ)
+        listener = _bound(listen)
+        bound = Address(*listener.getsockname()[:2])
         report, place = _open(directory, settings, wish, listener)
     except BaseException:
-        listener.close()
+        if listener is not None:
+            listener.close()
+        if plugins is not None:
+            plugins.close()
         raise
     broker = report.broker
     endpoint = None
     try:
         if plugins is not None:
-            plugins.attach(broker.node)
+            plugins.attach(broker.node, broker.loop)
         settle(directory, place, broker.node.metadata_index)
         # Else the cluster knows whether there are users, and tells it.
         founds = place.membership.is_founder and broker.node.group0.is_lone
@@ -347,22 +387,6 @@ def serve(
         listener.close()
 
 
-def _plugins(
-    names: tuple[str, ...], tables: dict[str, Any], metrics: Address | None
-) -> Host | None:
-    if not names and not tables and metrics is None:
-        return None  # and nothing of them is loaded
-    from hocket.plugins.enabling import enable
-    from hocket.plugins.found import make
-
-    host = enable(names, tables)
-    if metrics is not None:
-        from hocket.metrics.plugin import Metrics
-
-        host.add(make("metrics", Metrics, {"host": metrics.host, "port": metrics.port}))
-    return host
-
-
 def _open_doors(
     plugins: Host, broker: Broker, load_tls: Callable[[], ssl.SSLContext] | None
 ) -> str:
@@ -376,7 +400,7 @@ def _open_doors(
         doors = plugins.open_doors(Surroundings(broker, load_tls, check))
     except NoConnection as error:
         raise click.ClickException(str(error)) from error
-    return "".join(f", {door.address}," for door in doors)
+    return "".join(f", {door.address}," for door in doors if door.address)
 
 
 def _bound(listen: Address) -> socket.socket:

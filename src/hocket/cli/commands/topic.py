@@ -39,7 +39,7 @@ REPLICAS_COLUMNS = 38  # of a table: three names of nodes
 # The fields of a partition that nobody knows while its node does not answer.
 NUMBERS = (
     "start", "end", "memory_start", "memory_bytes", "disk_bytes", "memory_reads", "disk_reads",
-    "waiting",
+    "waiting", "tier_bytes",
 )  # fmt: skip
 
 
@@ -166,15 +166,18 @@ def list_topics(server: Server, /, names: bool, as_json: bool) -> None:
         return
     is_spread = len({node for each in summaries for node in each["nodes"]}) > 1
     is_behind = any(each["under_replicated"] for each in summaries)
+    has_tier = any(each["tier_bytes"] for each in summaries)
     click.echo(
         output.table(
             ["TOPIC", "PARTITIONS>", *(["NODES>"] if is_spread else []),
-             *(["BEHIND>"] if is_behind else []), "MESSAGES>", "MEMORY>", "DISK>"],
+             *(["BEHIND>"] if is_behind else []), "MESSAGES>", "MEMORY>", "DISK>",
+             *(["TIER>"] if has_tier else [])],
             [
                 (each["topic"], each["partitions"], *([len(each["nodes"])] if is_spread else []),
                  *([each["under_replicated"]] if is_behind else []),
                  _known(each["messages"]), _known(each["memory_bytes"], output.size),
-                 _known(each["disk_bytes"], output.size))
+                 _known(each["disk_bytes"], output.size),
+                 *([_known(each["tier_bytes"], output.size)] if has_tier else []))
                 for each in summaries
             ],
         )
@@ -199,6 +202,7 @@ def _summary(description: TopicDescription) -> dict[str, Any]:
         "messages": total(lambda each: each.end - each.start),
         "memory_bytes": total(lambda each: each.memory_bytes),
         "disk_bytes": total(lambda each: each.disk_bytes),
+        "tier_bytes": total(lambda each: each.tier_bytes),
         "problem": f"topic {description.name!r}: {missing[0]}" if missing else None,
     }
 
@@ -338,6 +342,7 @@ def _partitions_table(
     description: TopicDescription, columns_max: int, names: dict[str, str]
 ) -> str:
     delayed = description.config.delayed
+    has_tier = any(each.tier_bytes for each in description.partitions)
     rows: list[tuple[str | int, ...]] = []
     for each in description.partitions:
         first, *rest = output.folded(
@@ -346,7 +351,8 @@ def _partitions_table(
         waiting = [each.waiting] if delayed else []
         held: tuple[str | int, ...] = (
             each.start, each.end, *waiting, each.memory_start, output.size(each.memory_bytes),
-            output.size(each.disk_bytes), each.memory_reads, each.disk_reads,
+            output.size(each.disk_bytes), *([output.size(each.tier_bytes)] if has_tier else []),
+            each.memory_reads, each.disk_reads,
         )  # fmt: skip
         if not each.known:
             held = ("-",) * len(held)
@@ -354,7 +360,8 @@ def _partitions_table(
         rows += [("",) * (len(rows[-1]) - 1) + (line,) for line in rest]
     return output.blocks(
         ["PARTITION>", "START>", "END>", *(["WAITING>"] if delayed else []), "IN MEMORY>",
-         "MEMORY>", "DISK>", "MEMORY READS>", "DISK READS>", "LEADER", "REPLICAS"],
+         "MEMORY>", "DISK>", *(["TIER>"] if has_tier else []), "MEMORY READS>", "DISK READS>",
+         "LEADER", "REPLICAS"],
         rows,
         columns_max,
     )  # fmt: skip

@@ -58,6 +58,8 @@ class AioEngine(Driver):
         self._is_over = False  # the loop does nothing for this any more
         self._goes_over = False  # a successor is being made
         self._has_left = False
+        self._hears = False  # frames are read
+        self.outbox.at_end = self._at_end
         forking.tell(self)
 
     def do(self, act: Callable[[], T]) -> T:
@@ -222,6 +224,23 @@ class AioEngine(Driver):
             return
         self._loop.call_soon(self._run_job, job)
 
+    def _at_end(self, action: Callable[[], None]) -> None:
+        if self._loop.is_closed():
+            action()
+        elif self._hears:
+            # What has woken the loop wakes others, too: a timer that is due by now, whose task
+            # sends something. That is to go with what has waited, and not to wait for that.
+            self._loop.call_soon(self._at_end, action)
+        else:
+            self._loop.call_soon(self._end_of_turn, action)
+
+    def _end_of_turn(self, action: Callable[[], None]) -> None:
+        if self._is_over or self.refuses:
+            return
+        self.do(action)
+        for link in self.links:  # now, not one turn later
+            link.flush()
+
     def _run_job(self, job: Callable[[], None]) -> None:
         try:
             job()
@@ -234,7 +253,11 @@ class AioEngine(Driver):
         self.do(partial(self.tell_opened, end))
 
     def received(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
-        self.do(partial(self.tell_received, end, frames))
+        self._hears = True
+        try:
+            self.do(partial(self.tell_received, end, frames))
+        finally:
+            self._hears = False
 
     def received_outside(self, end: LinkEnd, frames: Sequence[tuple[Frame, memoryview]]) -> None:
         """For another thread: the loop reads the frames, many at a time when there are many."""
@@ -296,6 +319,16 @@ class AioEngine(Driver):
                 return found
             if end is not None and self._loop.time() >= end:
                 raise self.do(too_slow)
+
+    async def woken(self, wake_ups: WakeUps) -> None:
+        """Return when it is time to look again."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        wake = partial(_wake, future)
+        wake_ups.add(wake)
+        try:
+            await future
+        finally:
+            wake_ups.discard(wake)
 
     async def wait_for_reply(
         self, reply: Reply[T], timeout: float | None, too_slow: Callable[[], HocketError]

@@ -35,7 +35,7 @@ from hocket.client.engines.departure import Departure
 from hocket.client.engines.driver import Driver, LinkEnd
 from hocket.client_core.calls.asking import Asking
 from hocket.client_core.calls.call import Call, PagedCall, outcomes
-from hocket.client_core.outbox import Reply, WakeUps
+from hocket.client_core.outbox import Reply, WakeUps, at_once
 from hocket.client_core.session.answers import again, closed
 from hocket.client_core.timeout import check_timeout
 from hocket.deadline import Deadline
@@ -69,6 +69,7 @@ class Engine(Driver):
         self._last: Callable[[], None] | None = None
         if former is not None:
             self.outbox, self.timers = former.outbox, former.timers
+            self.outbox.at_end = at_once
             self.router, self.session = former.router, former.session
         self._departure = Departure(self.router)
         self._thread = threading.Thread(target=self._run, name="hocket client", daemon=True)

@@ -91,6 +91,8 @@ class Attachment(ABC):
         self.whole: Whole | None = None  # None: it is by itself, and its topic on one node
         self.node = ""  # that was last said to lead its partitions, if they are on several
         self.is_part = False  # its partitions are some of all, and all are wanted
+        # It was open, and has got partitions that were not: where those begin. None: it has none.
+        self.begins: Start | None = None
         self.failure: HocketError | None = None
         # It has failed, but stays open at the broker until it is closed, so that what was handed
         # out can still be acknowledged.
@@ -189,8 +191,17 @@ class Attachment(ABC):
 
     @property
     @abstractmethod
-    def has_more(self) -> bool:
+    def has_messages(self) -> bool:
         """Whether messages wait to be handed out."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to do when what is `ready` was drawn."""
+        return True
+
+    @property
+    def has_news(self) -> bool:
+        return True
 
     @abstractmethod
     def owns(self, progress: Any) -> bool:
@@ -283,6 +294,7 @@ class Attachment(ABC):
             self.session.served(Route(self.topic, number))
         self._index_is_new |= frame.index_is_new
         self._was_open = True
+        self.begins = None
         self._take_up(frame)
         if self.whole is not None:
             self.whole.opened(self)

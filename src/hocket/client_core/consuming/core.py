@@ -42,6 +42,8 @@ from hocket.errors import (
 from hocket.frames import Frame, packed, unpacked
 from hocket.model import Start
 
+LITTLE_BYTES = 16 << 10  # handed out, and given back when the next come, or by the timer
+
 
 @dataclass(slots=True)
 class Seek:
@@ -98,6 +100,7 @@ class SubscriptionCore(Attachment):
             positions = tuple(
                 (progress.partition, progress.expected) for progress in self._all_progress()
             )
+        self.inbound.settle_ready()
         credit = 0 if self.commits_only else options.credit_bytes - self.inbound.held_bytes
         frame = frames.OpenSubscription(
             0,
@@ -129,8 +132,16 @@ class SubscriptionCore(Attachment):
         self.options = options
 
     @property
-    def has_more(self) -> bool:
+    def has_messages(self) -> bool:
         return bool(self.inbound)
+
+    @property
+    def has_more(self) -> bool:
+        """Also if much is to be given back then, for which the broker may wait."""
+        inbound = self.inbound
+        return bool(inbound) or inbound.owed_bytes > min(
+            LITTLE_BYTES, self.options.credit_bytes // 16
+        )
 
     def owns(self, progress: Progress) -> bool:
         return self.inbound.by_partition.get(progress.partition) is progress
@@ -275,6 +286,7 @@ class SubscriptionCore(Attachment):
             feed.leave()
 
     def feed_places(self) -> tuple[list[tuple[int, int]], int]:
+        self.inbound.settle_ready()
         credit = self.options.credit_bytes - self.inbound.held_bytes
         self._owed_bytes = min(0, credit)
         return [(each.partition, each.expected) for each in self._all_progress()], credit
@@ -438,7 +450,9 @@ class SubscriptionCore(Attachment):
         self._owed_bytes = 0
 
     def _tidy(self) -> None:
-        self.inbound.settle_ready()
+        self._owed_bytes += self.inbound.take_drawn()
+        if self.inbound.owed_bytes:  # what is handed out is in use: look when it is drawn empty
+            self.deliveries.note()
         self._send_credit()
         self._send_acks()
 

@@ -58,7 +58,7 @@ class Inbound:
         self._ready_progress: Progress | None = None
         self._ready_batches: Batch | list[Stored] = []  # what the messages of `ready` are in
         self._ready_end = 0  # the offset behind the last message of `ready`
-        self._ready_bytes = 0  # to be given back when `ready` is drawn empty
+        self.owed_bytes = 0  # to be given back when `ready` is drawn empty
 
     def __bool__(self) -> bool:
         """Whether messages wait behind those in `ready`."""
@@ -184,7 +184,7 @@ class Inbound:
         self.ready = iter(messages)
         self._ready_progress, self._ready_batches = progress, batch
         self._ready_end = batch.base_offset + end
-        self._ready_bytes = self._handed_out(progress, self._ready_end, batch.end_offset)
+        self.owed_bytes = self._handed_out(progress, self._ready_end, batch.end_offset)
         return True
 
     def _refill_plainly(self, progress: Progress) -> bool:
@@ -218,7 +218,7 @@ class Inbound:
         self.ready = iter(messages)
         self._ready_progress, self._ready_batches = progress, batches
         self._ready_end = batches[-1].end_offset
-        self._ready_bytes = size
+        self.owed_bytes = size
         return True
 
     def _messages(self, batch: Batch, start: int, end: int, progress: Progress) -> list[Message]:
@@ -226,9 +226,16 @@ class Inbound:
 
     def settle_ready(self) -> None:
         """If the messages in `ready` were all drawn, give their batch's size back."""
-        if self._ready_bytes and not length_hint(self.ready):
-            size, self._ready_bytes = self._ready_bytes, 0
-            self._let_go(size)
+        if size := self.take_drawn():
+            self._give_back(size)
+
+    def take_drawn(self) -> int:
+        """`settle_ready` for who gives the size back: what it is."""
+        if not self.owed_bytes or length_hint(self.ready):
+            return 0
+        size, self.owed_bytes = self.owed_bytes, 0
+        self.held_bytes -= size
+        return size
 
     def take_batch(self) -> MessageBatch | None:
         """What is left in `ready`, or of the next batch; None: no message is here."""

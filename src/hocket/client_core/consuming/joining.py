@@ -15,6 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import length_hint
 from typing import Any, Generic, TypeVar
 
 from hocket.client_core.consuming.attachment import SubscriptionOptions
@@ -61,6 +62,10 @@ class _News(WakeUps):
         joined.news[self._reader] = None
         joined.deliveries.wake_all()
 
+    def note(self) -> None:
+        self._joined.news[self._reader] = None
+        self._joined.deliveries.note()
+
 
 class _Chunk(Generic[M]):
     """What any thread may draw without a lock: the chunk of the reader whose turn it is."""
@@ -84,6 +89,7 @@ class Joined(ABC, Generic[M, B, R]):
         self._outbox = outbox
         self._readers: dict[Any, R] = {}
         self.news: dict[R, None] = {}  # those that may have a message, in turns
+        self._left: R | None = None  # has handed out its last messages, some of which may be there
         self._lost = 0  # by readers that are no more
         self._acks_lost: HocketError | None = None  # why acks of such a reader came to nothing
         self._winding_up = False
@@ -98,6 +104,7 @@ class Joined(ABC, Generic[M, B, R]):
         """The reader does not take part any more."""
         reader = self._readers.pop(key)
         self.news.pop(reader, None)
+        self._left = None if self._left is reader else self._left
         self._lost += reader.lost
 
     @abstractmethod
@@ -161,12 +168,44 @@ class Joined(ABC, Generic[M, B, R]):
 
     # --- messages --------------------------------------------------------------------------------
 
+    @property
+    def has_more(self) -> bool:
+        """Whether messages, or the end, may come behind those in `inbound.ready`."""
+        return bool(self.news) or self.failure is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `next_message` has anything to do: others may have left messages in `ready`."""
+        return (
+            bool(self.news)
+            or length_hint(self.inbound.ready) > 0
+            or self.failure is not None
+            or self.options.mode != "own"
+        )
+
     def next_message(self) -> M | None:
         """The next message, None if none is here. Raises what has ended the subscription."""
         message = next(self.inbound.ready, None)
+        if message is None and len(self.news) == 1 and self.options.mode == "own":
+            message = self._next_of_one()
         return message if message is not None else self._draw(self._next_of)
 
+    def _next_of_one(self) -> M | None:
+        """What the only reader that has news has: so it is nearly always."""
+        (reader,) = self.news
+        try:
+            message = self._next_of(reader)
+        except HocketError:  # it says so again, to whoever takes turns
+            return None
+        if message is not None and not reader.has_more:
+            self.news.clear()
+            self._left = reader
+        return message
+
     def next_batch(self, *, merge: bool = False) -> B | None:
+        if self._left is not None:  # what is left in `ready` goes first, as one
+            self.news = {self._left: None, **self.news}
+            self._left = None
         return self._draw(lambda reader: reader.next_batch(merge=merge))
 
     def _next_of(self, reader: R) -> M | None:

@@ -49,13 +49,14 @@ class Part(TopicReader[M_co, B_co], Owner, Protocol[M_co, B_co]):
     whole: Whole | None
     node: str
     is_part: bool
+    begins: Start | None
 
     @property
     def is_asking(self) -> bool: ...
     @property
     def was_open(self) -> bool: ...
     @property
-    def has_more(self) -> bool:
+    def has_messages(self) -> bool:
         """Messages wait in it to be handed out."""
 
     def owns(self, progress: Any) -> bool: ...
@@ -123,8 +124,29 @@ class Parted(Joined[M, B, Part[M, B]]):
         self._join(part, part)
         return part
 
-    def _part_at(self, node: str) -> Part[M, B] | None:
-        return next((part for part in self.parts() if node and part.node == node), None)
+    def _part_at(self, node: str, but: Part[M, B] | None, start: Start) -> Part[M, B] | None:
+        """The part at this node that may go on with what `but` reads, or begin it at `start`."""
+        for part in self.parts():
+            is_there = bool(node) and part.node == node and part is not but
+            if is_there and self._may_join(part, but, start):
+                return part
+        return None
+
+    def _may_join(self, part: Part[M, B], but: Part[M, B] | None, start: Start) -> bool:
+        """Whether the part may be opened with the partitions of `but`; None: with new ones.
+
+        A part that was open goes on where it is, and reads the rest from its beginning: with it,
+        what is to begin elsewhere would forget that.
+        """
+        if self.options.mode != "own":
+            return (
+                True  # parts are one consumer; a node ends what that has open when it comes again
+            )
+        if but is None or but.was_open:
+            return part.was_open
+        if part.was_open:
+            return start == EARLIEST and not but.options.positions
+        return part.options.start == start
 
     def _part_of(self, partition: object) -> Part[M, B]:
         parts = self.parts()
@@ -178,19 +200,25 @@ class Parted(Joined[M, B, Part[M, B]]):
     def _distribute(self, groups: dict[str, list[int]], part: Part[M, B] | None) -> None:
         """Have the partitions of each node read by its part; some are of `part`, the rest new."""
         self._is_spread = True
-        is_new = part is None or part.was_open  # what is not handed over, the topic has gained
+        # What was open goes on where it is. What is not handed over, the topic has gained.
+        is_new = part is None or part.was_open
+        start = EARLIEST if part is None or part.was_open else part.options.start
         count = len({*groups, *(each.node for each in self.parts() if each is not part)})
         goals: list[Part[M, B]] = []
         spare = part
         for node, numbers in sorted(groups.items(), key=lambda each: not self._is_at(part, *each)):
-            goal, there = self._part_at(node), numbers
-            if goal is not None and goal is not part:
+            goal, there = self._part_at(node, part, start), numbers
+            begins = None if part is None else _beginning(part)
+            if goal is not None:
                 there = [*goal.options.partitions, *numbers]
+                begins = begins or _beginning(goal)
             elif spare is not None:
                 goal, spare = spare, None
             else:
                 goal = self._new_part(self._share(numbers, count))
             goal.shut()
+            if goal is not part:
+                goal.begins = begins
             if part is not None and goal is not part:
                 part.hand_over(numbers, goal)
                 self._moves += 1
@@ -198,7 +226,7 @@ class Parted(Joined[M, B, Part[M, B]]):
                 goal.narrow(self._share(there, count))
             if not goal.was_open:
                 goal.options.create = is_new or self._index != "sought"
-                goal.options.start = EARLIEST if is_new else self.options.start
+                goal.options.start = start
             goal.node, goal.is_part = node, not self.options.partitions
             goals.append(goal)
         if spare is not None:  # other parts have all of it
@@ -297,7 +325,7 @@ class Parted(Joined[M, B, Part[M, B]]):
             return
         leaders = self._router.leaders(self.topic) or ()
         known = error is None and len(leaders) >= self._told
-        if not known or not all(part.was_open for part in self._readers.values()):
+        if not known or any(map(_beginning, self._readers.values())):
             self._first.after(self._backoff.next_us(), self._look_for_new)
             return
         self._backoff.reset()
@@ -317,7 +345,7 @@ class Parted(Joined[M, B, Part[M, B]]):
         assert part.failure is not None
         if self._readers.get(part) is not part:
             return
-        if part.commits_only or part.has_more:
+        if part.commits_only or part.has_messages:
             if self.failure is None:
                 self.failure, self.commits_only = part.failure, part.commits_only
         elif self.failure is None or self.commits_only:
@@ -435,6 +463,11 @@ def _by_leader(numbers: Iterable[int], leaders: Sequence[str]) -> dict[str, list
         node = leaders[number] if number < len(leaders) else next(filter(None, leaders), "")
         found.setdefault(node, []).append(number)
     return found
+
+
+def _beginning(part: Part[Any, Any]) -> Start | None:
+    """Where partitions of the part are to begin that were not opened yet; None: all were."""
+    return part.begins if part.was_open else part.options.start
 
 
 def _at(part: Part[Any, Any]) -> str:

@@ -44,6 +44,10 @@ class Reader(Protocol[M_co, B_co]):
     @property
     def inbound(self) -> Inbox[M_co]: ...
     @property
+    def has_news(self) -> bool:
+        """False: there is nothing to do before somebody wakes those who wait for `deliveries`."""
+
+    @property
     def is_open(self) -> bool: ...
     @property
     def may_be_opened(self) -> bool: ...
@@ -80,6 +84,10 @@ class Reader(Protocol[M_co, B_co]):
 
 class TopicReader(Reader[M_co, B_co], Protocol[M_co, B_co]):
     """A reader of one topic."""
+
+    @property
+    def has_more(self) -> bool:
+        """There is more to do when `inbound.ready` was drawn empty: there may be messages."""
 
     def arouse(self, progress: Any) -> None: ...
     def leaves_acks(self) -> bool:

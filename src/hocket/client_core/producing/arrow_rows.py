@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,29 @@ class ArrowPortion:
             self._rows.slice(start, end - start),
             None if self._hashes is None else self._hashes[start:end],
         )
+
+
+def with_headers(
+    rows: pyarrow.RecordBatch, pairs: Sequence[tuple[str, bytes]] | None
+) -> pyarrow.RecordBatch:
+    """The same rows, all with these headers, unless the rows have headers of their own."""
+    if not pairs or not hasattr(rows, "schema") or "headers" in rows.schema.names:
+        return rows
+    import numpy as np
+    import pyarrow as pa
+
+    names, values = zip(*pairs, strict=True)
+    count, each = rows.num_rows, len(pairs)
+    order = np.tile(np.arange(each), count)
+    structs = pa.StructArray.from_arrays(
+        [pa.array(names, pa.string()).take(order), pa.array(values, pa.binary()).take(order)],
+        names=["key", "value"],
+    )
+    offsets = pa.array(np.arange(0, (count + 1) * each, each), pa.int32())
+    headers = pa.ListArray.from_arrays(offsets, structs)
+    return pa.RecordBatch.from_arrays(
+        [*rows.columns, headers], names=[*rows.schema.names, "headers"]
+    )
 
 
 def arrow_portions(

@@ -10,7 +10,8 @@ turns are short, the batches of all partitions gather at the same time.
 
 A batch is cut when it is full, or when its first record has waited for `linger`. Without linger it
 is cut as soon as nothing of its partition is in flight: then the time that an acknowledgement takes
-decides how many records gather, and a lone record waits for nothing.
+decides how many records gather, and a lone record waits for nothing. On a loop, what is sent in one
+turn of it goes together, since nothing leaves before the turn is over.
 
 Cutting never waits. A new batch is not begun while `window_bytes` or more are unacknowledged; so a
 producer holds at most its window and one batch for each partition.
@@ -68,6 +69,7 @@ class ProducerCore(Placing):
         self._stayed = 0  # bytes in this turn of records that were published one after the other
         self._lingering: dict[Gathering, None] = {}  # what the linger timer will look at
         self._linger_timer: Timer | None = None
+        self._due: list[Gathering] = []  # to be cut when those who send now have sent
 
     # --- taking records --------------------------------------------------------------------------
 
@@ -301,7 +303,19 @@ class ProducerCore(Placing):
             if self._linger_timer is None:
                 self._set_linger_timer(self.options.linger_us)
         elif not gathering.queue:  # else the next acknowledgement looks
-            self.cut(gathering)
+            self._due.append(gathering)
+            if len(self._due) == 1:
+                self.outbox.at_end(self._cut_due)
+
+    def _cut_due(self) -> None:
+        due, self._due = self._due, []
+        for gathering in due:
+            if gathering.queue:
+                continue  # it was cut meanwhile, and the next acknowledgement looks
+            gathering.awake = False
+            if gathering.items:  # else they failed, or were taken back
+                gathering.awake = True
+                self.cut(gathering)
 
     def _shorten_turns(self) -> None:
         """What begins now may be a burst: spread it."""
@@ -349,6 +363,7 @@ class ProducerCore(Placing):
 
     def cut_all(self) -> int:
         """Cut what has gathered anywhere. Returns a serial that is behind every batch so far."""
+        self._cut_due()
         for gathering in self.gatherings:
             if gathering.items:
                 self.cut(gathering)

@@ -192,12 +192,13 @@ class Pusher:
         asked: tuple[Gathering, ...],
         answer: Frame | HocketError,
     ) -> None:
+        if number == self._asked:
+            self._is_asking = None  # also if it is to be opened elsewhere: it may come back here
         if number != self._asked or session is not self.session:
             # It was opened elsewhere meanwhile, or has ended.
             if isinstance(answer, frames.ProducerOpened):
                 session.close_handle(answer.handle)
             return
-        self._is_asking = None
         if isinstance(answer, ReplyLost):
             return  # the next link opens it
         if isinstance(answer, frames.ProducerOpened):

@@ -60,8 +60,10 @@ class Delivered:
 
 
 def each_of(frame: DeliverAlike) -> Iterator[Deliver]:
-    """The deliveries that it stands for."""
+    """The deliveries that it stands for, each as it is taken: it is one that changes."""
     if len(frame.handles) % 8:
         raise ProtocolError(f"the handles of a DeliverAlike have {len(frame.handles)} bytes")
+    deliver = Deliver(0, 0, frame.partition, frame.offset, frame.end)
     for handle in unpacked(frame.handles):
-        yield Deliver(0, handle, frame.partition, frame.offset, frame.end)
+        deliver.handle = handle
+        yield deliver

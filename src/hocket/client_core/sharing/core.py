@@ -110,7 +110,7 @@ class SharedCore(Attachment):
             self.topic,
             options.index,
             options.mode,
-            Start() if self._was_open else options.start,  # partitions that came meanwhile
+            (self.begins or Start()) if self._was_open else options.start,  # for what is new
             partitions=packed(options.partitions),
             hold_retention=options.hold_retention,
             credit_bytes=options.credit_bytes,
@@ -138,7 +138,7 @@ class SharedCore(Attachment):
         self.inbound.chunk = _chunk(options)
 
     @property
-    def has_more(self) -> bool:
+    def has_messages(self) -> bool:
         return bool(self.inbound)
 
     def owns(self, progress: SharedProgress) -> bool:

@@ -138,6 +138,10 @@ class Partition:
             return [Refused(origin, batch.sequence, "fenced",
                             f"epoch {verdict.epoch} of this producer has taken over from "
                             f"{batch.epoch}")]  # fmt: skip
+        if event.refused is not None and batch.sequence > event.refused:
+            return [Refused(origin, batch.sequence, "sequenceGap",
+                            f"batch {event.refused}, which was refused, must come before batch "
+                            f"{batch.sequence}; resend from that one")]  # fmt: skip
         if isinstance(verdict, Forgotten):
             return [Refused(origin, batch.sequence, "unknownProducer",
                             f"nothing is known here of this producer, which is at batch "
@@ -146,10 +150,6 @@ class Partition:
             return [Refused(origin, batch.sequence, "producerConflict",
                             "this producer stages for a transaction; open another one, and send "
                             "the batch there")]  # fmt: skip
-        if event.refused is not None and batch.sequence > event.refused:
-            return [Refused(origin, batch.sequence, "sequenceGap",
-                            f"batch {event.refused}, which was refused, must come before batch "
-                            f"{batch.sequence}; resend from that one")]  # fmt: skip
         if self.dedupe.is_full(batch.producer_id, batch.epoch, self.applied_index):
             return [Refused(origin, batch.sequence, "busy",
                             f"{REMEMBERED} batches of this producer wait to be acknowledged, and "
@@ -172,6 +172,11 @@ class Partition:
     def is_settled(self) -> bool:
         """Nothing waits to be appended to the log, or to be committed."""
         return not (self._pending or self._moves or self._share_changes)
+
+    @property
+    def awaits_disk(self) -> bool:
+        """Somebody waits until what is appended is durable."""
+        return bool(self._pending)
 
     def waiting(self) -> list[Origin]:
         """The origins of all batches that are appended and not yet committed."""

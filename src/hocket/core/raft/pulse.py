@@ -70,7 +70,7 @@ class Pulse:
 
     def beat(self, now_us: int) -> list[SendToNode | OfGroup]:
         idle_before_us = now_us - self.host.settings.idle_us
-        lanes: dict[tuple[str, ...], list[Line]] = {}  # groups with the same peers
+        bundles: dict[tuple[str, ...], list[Line]] = {}  # groups with the same peers
         idle: dict[tuple[str, ...], list[Line]] = {}
         leading: Leading
         for leading in self.host.leading.values():
@@ -79,16 +79,16 @@ class Pulse:
             line = (group.id, group.term, group.commit)
             if leading.active_us <= idle_before_us and leading.wants_quiet(idle_before_us):
                 idle.setdefault(names, []).append(line)
-            elif names in lanes:
-                lanes[names].append(line)
+            elif names in bundles:
+                bundles[names].append(line)
             else:
-                lanes[names] = [line]
+                bundles[names] = [line]
         lines: dict[str, list[Line]] = {}
         quiet: dict[str, list[Line]] = {}
         for leading in self.host.leading_quietly.values():
             for peer in leading.names:
                 lines[peer] = []
-        _deal(lanes, lines)
+        _deal(bundles, lines)
         if idle:
             _deal(idle, quiet)
         self._sequence += 1
@@ -101,8 +101,10 @@ class Pulse:
 
     def answered(self, sender: str, answer: BeatAnswer, now_us: int) -> list[SendToNode | OfGroup]:
         """All groups of that beat are well, but for those that are named."""
-        self._heard_of(sender, now_us)
-        found = self._sent_to(sender, answer)
+        neighbour = self._neighbour(sender)
+        neighbour.heard_us = now_us
+        neighbour.is_silent = False
+        found = self._sent_to(neighbour, answer)
         if found is None:
             return []
         beat, sent_us = found
@@ -132,10 +134,10 @@ class Pulse:
             self._fall_quiet(sender, agreed, sent_us, now_us)
         return effects
 
-    def _sent_to(self, sender: str, answer: BeatAnswer) -> tuple[Beat, int] | None:
+    def _sent_to(self, neighbour: Neighbour, answer: BeatAnswer) -> tuple[Beat, int] | None:
         if answer.life != self.host.life:
             return None
-        for each in reversed(self._neighbour(sender).sent):  # most answers are to the last one
+        for each in reversed(neighbour.sent):  # most answers are to the last one
             if each[0].sequence == answer.sequence:
                 return each
         return None
@@ -155,10 +157,12 @@ class Pulse:
     # --- beats of others -------------------------------------------------------------------------
 
     def heard(self, sender: str, beat: Beat, now_us: int) -> list[SendToNode | OfGroup]:
-        known = self._neighbour(sender).life
+        neighbour = self._neighbour(sender)
+        known = neighbour.life
         if known is not None and beat.life < known:
             return []
-        neighbour = self._heard_of(sender, now_us)
+        neighbour.heard_us = now_us
+        neighbour.is_silent = False
         effects: list[SendToNode | OfGroup] = []
         if known not in (None, beat.life):
             effects += self.link_lost(sender, now_us, process_gone=True)
@@ -250,12 +254,6 @@ class Pulse:
             known = self._neighbours[peer] = Neighbour()
         return known
 
-    def _heard_of(self, peer: str, now_us: int) -> Neighbour:
-        neighbour = self._neighbour(peer)
-        neighbour.heard_us = now_us
-        neighbour.is_silent = False
-        return neighbour
-
     def _tell(
         self, effects: list[SendToNode | OfGroup], number: int, event: Event, now_us: int
     ) -> None:
@@ -267,8 +265,8 @@ class Pulse:
             effects.append(OfGroup(number, more))
 
 
-def _deal(lanes: dict[tuple[str, ...], list[Line]], lines: dict[str, list[Line]]) -> None:
+def _deal(bundles: dict[tuple[str, ...], list[Line]], lines: dict[str, list[Line]]) -> None:
     """The lines of groups with the same peers, to each of them."""
-    for names, lane in lanes.items():
+    for names, bundle in bundles.items():
         for peer in names:
-            lines.setdefault(peer, []).extend(lane)
+            lines.setdefault(peer, []).extend(bundle)

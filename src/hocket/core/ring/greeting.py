@@ -8,6 +8,8 @@ Rule 4: beyond loopback both show a certificate that is marked as a node's and n
         says, also which client has asked it for something.
 Rule 5: who joins, or starts, has a name that no other living node has. Nodes that serve already are
         not parted for the sake of a name.
+Rule 6: who joins, or starts, has the same plug-ins that may change records: else what is published
+        would depend on who leads. Unless whoever started one of the two says that they may differ.
 
 Everything here is decided from what the two have said; who carries the bytes is in `node.links`.
 """
@@ -50,6 +52,8 @@ def refusal(
     certificate_fault: str,
     namesake: Namesake | None,
     is_of_another_user: bool = False,
+    changers: str = "",
+    changers_may_differ: bool = False,
 ) -> HelloRefused | None:
     """Why this node is not let in; None: it is.
 
@@ -109,12 +113,23 @@ def refusal(
             f"another process with the store id {hello.node} is alive at {known.address}: was its "
             "data directory copied? Give each node a data directory of its own",
         )
-    if namesake is not None and (hello.starting or not hello.cluster):
+    is_new = hello.starting or not hello.cluster
+    if namesake is not None and is_new:
         return HelloRefused(
             "nameTaken",
             f"the node {namesake.node} at {namesake.address} has the name {hello.name!r}, too, and "
             "people could not tell the two apart: start this one with another --name, or, if it is "
             "to take the place of that one, stop that one first",
+        )
+    may_differ = changers_may_differ or hello.changers_may_differ
+    is_said = bool(changers and hello.changers)  # older versions do not say it
+    if is_said and not may_differ and changers != hello.changers and is_new:
+        return HelloRefused(
+            "otherPlugins",
+            f"{who} runs other plug-ins on what is published than the node at {address}: there "
+            f"they are {hello.changers}; here {changers}. Give all nodes the same, in the same "
+            "order and with the same settings; to change them node by node, start each with "
+            "--plugins-may-differ",
         )
     return None
 

@@ -16,7 +16,8 @@ from functools import partial
 from hocket.core.partition.events import ApplyStaged, Batch, Name
 from hocket.core.partition.stages import Stage
 from hocket.core.transactions.events import Apply
-from hocket.errors import CorruptData, HocketError
+from hocket.errors import HocketError
+from hocket.log.model import is_damage
 from hocket.node.running.partitions import Hosted
 from hocket.node.wiring import Wiring
 from hocket.wire.batch import PRELUDE
@@ -115,7 +116,7 @@ class RollForward:
 
     def _failed(self, job: _Job, error: HocketError) -> None:
         hosted = self._wiring.partitions.get(job.apply.group)
-        if isinstance(error, CorruptData) and hosted is not None and hosted.copy is not None:
+        if is_damage(error) and hosted is not None and hosted.copy is not None:
             hosted.copy.cannot_read(error)  # others have it
         if not job.failed:
             job.failed = True

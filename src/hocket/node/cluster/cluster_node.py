@@ -240,7 +240,8 @@ class ClusterNode:
         self.node.end_turn()
 
     def heard(self, sender: Contact, to_incarnation: int, message: Any) -> None:
-        self.descriptions.spoke(sender.node)
+        if self.descriptions.silent:
+            self.descriptions.spoke(sender.node)
         self.group0.spoke(sender)
         if sender.incarnation > self._lives.get(sender.node, 0):
             self._lives[sender.node] = sender.incarnation

@@ -58,12 +58,12 @@ class Descriptions:
         self._timers = timers
         self._links = links
         self._inquiries: dict[int, _Inquiry] = {}  # by the number of the question
-        self._silent: dict[str, Cancellable] = {}  # nodes that are not asked for a moment
+        self.silent: dict[str, Cancellable] = {}  # nodes that are not asked for a moment
         self._last = 0
 
     def ask(self, node: str, groups: Sequence[int], done: Callable[[Told], None]) -> None:
         to = self._contact(node)
-        if to is None or node in self._silent or len(self._inquiries) >= QUESTIONS_MAX:
+        if to is None or node in self.silent or len(self._inquiries) >= QUESTIONS_MAX:
             done({})
             return
         inquiry = _Inquiry(node, done)
@@ -94,10 +94,9 @@ class Descriptions:
 
     def spoke(self, node: str) -> None:
         """The node has said something, to whatever part of this one."""
-        if self._silent:
-            moment = self._silent.pop(node, None)
-            if moment is not None:
-                moment.cancel()
+        moment = self.silent.pop(node, None)
+        if moment is not None:
+            moment.cancel()
 
     def _tell(self, asker: Contact, request: int, groups: Sequence[int]) -> None:
         found = self._node.described(groups)
@@ -107,21 +106,21 @@ class Descriptions:
         for inquiry in self._inquiries.values():
             if inquiry.patience is not None:
                 inquiry.patience.cancel()
-        for moment in self._silent.values():
+        for moment in self.silent.values():
             moment.cancel()
         self._inquiries.clear()
-        self._silent.clear()
+        self.silent.clear()
 
     def _too_late(self, inquiry: _Inquiry) -> None:
         for number in inquiry.left:
             del self._inquiries[number]
         node = inquiry.node
-        if not inquiry.told and node not in self._silent:
-            self._silent[node] = self._timers.after(SILENT_US, lambda: self._ask_again(node))
+        if not inquiry.told and node not in self.silent:
+            self.silent[node] = self._timers.after(SILENT_US, lambda: self._ask_again(node))
         self._end(inquiry)
 
     def _ask_again(self, node: str) -> None:
-        del self._silent[node]
+        del self.silent[node]
 
     def _end(self, inquiry: _Inquiry) -> None:
         if inquiry.patience is not None:

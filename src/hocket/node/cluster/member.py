@@ -24,8 +24,9 @@ from hocket.node.cluster.ring_member import MemberSettings
 from hocket.node.door.connections import Connections
 from hocket.node.links.asking import Refused
 from hocket.node.links.links import NodeLinks, Own
+from hocket.node.running.hooks import OnSent
 from hocket.node.settings import NodeSettings
-from hocket.node_frames import HelloRefused, NodeHello
+from hocket.node_frames import NO_CHANGERS, HelloRefused, NodeHello
 from hocket.ports import Disk, Executor
 from hocket.version import __version__
 
@@ -56,6 +57,8 @@ class Place:
     certificate_fault: Callable[[Certificate, str], str] = field(
         default=lambda _certificate, _node: ""
     )
+    changers: str = NO_CHANGERS  # the plug-ins here that may change records
+    changers_may_differ: bool = False
 
 
 def greeting_of(place: Place, boot: int) -> NodeHello:
@@ -63,7 +66,8 @@ def greeting_of(place: Place, boot: int) -> NodeHello:
     return NodeHello(
         cluster=member.cluster, node=member.node, name=place.name, software=f"hocket {__version__}",
         position=member.position, address=place.address, domain=place.domain, boot=boot,
-        capacity=place.capacity,
+        capacity=place.capacity, changers=place.changers,
+        changers_may_differ=place.changers_may_differ,
     )  # fmt: skip
 
 
@@ -259,6 +263,9 @@ class Member:
     def on_stored(self, told: Callable[[int], None]) -> None:
         self.cluster_node.replicas.on_stored = told
 
+    def on_sent(self, told: OnSent) -> None:
+        self.cluster_node.replicas.on_sent = told
+
     # --- what the links tell ---------------------------------------------------------------------
 
     def heard(self, sender: Contact, to_incarnation: int, message: object) -> None:
@@ -275,8 +282,8 @@ class Member:
 
     def link_refused(self, address: str, answer: HelloRefused) -> None:
         """A second process of one store has to go at once: the ring would send to either. And who
-        has another's name is told so while it can still be given another one."""
-        if answer.code in ("twice", "nameTaken") and self._ready is not None:
+        has another's name, or other plug-ins, is told so before it serves anybody."""
+        if answer.code in ("twice", "nameTaken", "otherPlugins") and self._ready is not None:
             self._fail(address, answer)
 
     def _positions(self) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from hocket.node.cluster import membership
 from hocket.node.cluster.member import Place, greeting_of
 from hocket.node.cluster.membership import Membership
 from hocket.node.links import asking
+from hocket.node_frames import NO_CHANGERS
 
 JOIN_SECONDS = 30.0
 _EVERYWHERE = ("0.0.0.0", "::", "")
@@ -42,6 +43,8 @@ class Wish:
         default=lambda _certificate, _node: ""
     )
     join_seconds: float = JOIN_SECONDS
+    changers: str = NO_CHANGERS  # the plug-ins that may change records
+    changers_may_differ: bool = False
 
 
 def place_for(path: Path, wish: Wish, bound: Address) -> Place:
@@ -105,6 +108,7 @@ def _place(member: Membership, wish: Wish, address: str, seeds: Sequence[str]) -
     return Place(
         member, address, wish.name, wish.domain, wish.capacity, tuple(seeds), tls=wish.tls,
         certificate_fault=wish.certificate_fault, replication=wish.replication,
+        changers=wish.changers, changers_may_differ=wish.changers_may_differ,
     )  # fmt: skip
 
 

@@ -170,9 +170,13 @@ class Connections:
         self._unflushed.append(peer)
 
     def flush(self) -> None:
-        """The turn is over: write what it left to be sent."""
+        """The turn is over: write what it left to be sent.
+
+        Who was told last comes first: a batch is acknowledged, and then given to its consumers.
+        They wait for it, and its producer is busy with the next.
+        """
         unflushed, self._unflushed = self._unflushed, []
-        for peer in unflushed:
+        for peer in reversed(unflushed):
             peer.flush()
 
 

@@ -418,7 +418,8 @@ class TcpPeer:
     def _watch(self) -> None:
         if self._closed:
             return
-        wanted = WRITE if self._unsent else 0
+        # What is flushed at the end of the turn needs no look, unless it does not leave then.
+        wanted = WRITE if self._unsent and not self._to_flush else 0
         if self._is_draining:
             wanted = READ
         elif self._reading and not self._closing:

@@ -91,14 +91,36 @@ class Authentication:
             self._throttle.was_right(self._address(login))
             self._welcome(login, user)
             return
-        now_us = self._wiring.clock.now_us()
-        if self._wiring.hooks.authenticate is not None and self._is_vouched_for(login, now_us):
-            self._welcome(login, login.vouched)
+        authenticate, address = self._wiring.hooks.authenticate, self._address(login)
+        is_asked = authenticate is not None and bool(frame.token)
+        if authenticate is None or not is_asked or self._has_to_wait(login):
+            self._go_on(login)
+        else:
+            authenticate(frame.token, address, partial(self._vouched, login))
+
+    def _vouched(self, login: Login, user: str | HocketError | None) -> None:
+        """A plug-in says whose token it is, if it knows."""
+        if self._is_gone(login):
             return
-        if self.catch_up is None or self._throttle.wait_us(self._address(login), now_us):
+        if isinstance(user, HocketError):
+            self._wiring.hang_up(login.connection, failure(login.request, user))
+            return
+        login.vouched = user or ""
+        if login.vouched in self._access.in_force.users:
+            self._throttle.was_right(self._address(login))
+            self._welcome(login, login.vouched)
+        else:
+            self._go_on(login)
+
+    def _go_on(self, login: Login) -> None:
+        if self.catch_up is None or self._has_to_wait(login):
             self._look_at(login)
         else:
             self.catch_up(partial(self._look_at, login))
+
+    def _has_to_wait(self, login: Login) -> bool:
+        """Too many wrong tokens came from there."""
+        return bool(self._throttle.wait_us(self._address(login), self._wiring.clock.now_us()))
 
     def _look_at(self, login: Login) -> None:
         if self._is_gone(login):
@@ -196,17 +218,6 @@ class Authentication:
             return True
         digest = self._verified.get(login.user or "")
         return digest is not None and hmac.compare_digest(digest, tokens.digest_of(login.token))
-
-    def _is_vouched_for(self, login: Login, now_us: int) -> bool:
-        """Whether a plug-in says whose token it is, and there is such a user."""
-        authenticate, address = self._wiring.hooks.authenticate, self._address(login)
-        if authenticate is None or not login.token or self._throttle.wait_us(address, now_us):
-            return False
-        login.vouched = authenticate(login.token, address) or ""
-        if login.vouched not in self._access.in_force.users:
-            return False
-        self._throttle.was_right(address)
-        return True
 
     def _may_be_slow(self) -> bool:
         """Whether there is a user with a hash of an earlier version. Then all that is wrong takes

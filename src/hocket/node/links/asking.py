@@ -28,7 +28,7 @@ PAUSE_SECONDS = 0.5
 FOR_GOOD = frozenset(
     (
         "wrongVersion", "wrongCluster", "wrongNode", "wrongPosition", "plain", "twice", "ownNode",
-        "nameTaken",
+        "nameTaken", "otherPlugins",
     )
 )  # fmt: skip
 

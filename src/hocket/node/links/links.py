@@ -263,6 +263,7 @@ class NodeLinks:
             from_address=link.from_address, certificate_fault=fault,
             namesake=self._namesake(hello),
             is_of_another_user=not has_tls and self._is_of_another_user(link.transport.fileno()),
+            changers=mine.changers, changers_may_differ=mine.changers_may_differ,
         )  # fmt: skip
         if refused is not None:
             self._audited.link(link.from_address, hello.node, refused.code, refused.text)

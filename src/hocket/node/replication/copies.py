@@ -147,8 +147,11 @@ class Copies:
         return applied, wrapped(copy.raft.group, applied, state, copy.ahead)
 
     def end_turn(self) -> None:
-        if self._replicas is not None:
-            self._replicas.end_turn()
+        replicas = self._replicas
+        if replicas is not None and (
+            replicas.untold or replicas.letters or replicas.full_disk.lacking
+        ):
+            replicas.end_turn()
         if self._advanced:
             advanced, self._advanced = self._advanced, {}
             for hosted in advanced.values():

@@ -59,6 +59,7 @@ from hocket.log.model import (
     Fault,
     HardState,
     Snapshot as LogSnapshot,
+    is_damage,
 )
 from hocket.log.store import LogStore
 from hocket.model import EntryKind
@@ -86,6 +87,7 @@ log = logging.getLogger("hocket.replication")
 
 FOUND_US = 20_000  # between the first two attempts to lead a new group; then twice as long
 CHECKPOINT_US = 1_000_000  # until a checkpoint is tried again that has failed
+Data = bytes | memoryview  # what came with a message
 UNCOMMITTED_MAX = 4_096  # entries of one group; more are refused until some are committed
 
 
@@ -97,6 +99,9 @@ class Surroundings(Protocol):
 
     def now_us(self) -> int: ...
     def stored_after(self, us: int) -> None: ...
+    def trace_sent(
+        self, group: int, peer: str, entries: bytes | memoryview
+    ) -> Callable[[], None] | None: ...
     def after(self, delay_us: int, jitter_us: int, action: Callable[[], None]) -> Cancellable: ...
     def post(self, to: str, letter: Letter) -> None: ...
     def touched(self, replica: Replica[Any]) -> None:
@@ -138,7 +143,7 @@ class Replica(Generic[E]):
         self._tail: deque[_Kept[E]] = deque(
             _Kept(header.index, machine.prepared(header, body)) for header, body in entries
         )
-        self._waiting: deque[tuple[list[Effect], bytes]] = deque()  # behind what is not durable
+        self._waiting: deque[tuple[list[Effect], Data]] = deque()  # behind what is not durable
         self._is_blocked = False
         self._is_busy = False
         self._told = 0  # the last entry of this node's own that Raft knows
@@ -287,7 +292,7 @@ class Replica(Generic[E]):
         else:
             self.tell(ReadAsked(self._reads.ask(answered)))
 
-    def tell(self, event: Event, data: bytes = b"") -> None:
+    def tell(self, event: Event, data: Data = b"") -> None:
         if self.stopped:
             return
         if self._appended:
@@ -304,7 +309,7 @@ class Replica(Generic[E]):
 
     # --- carrying out effects --------------------------------------------------------------------
 
-    def carry_out(self, effects: list[Effect], data: bytes = b"") -> None:
+    def carry_out(self, effects: list[Effect], data: Data = b"") -> None:
         """`data` is what came with the message that the effects follow from."""
         self._waiting.append((effects, data))
         if self._is_blocked and self.serves and self.raft.leading is None:
@@ -332,7 +337,7 @@ class Replica(Generic[E]):
         if not self.is_blocked and not self.stopped:
             self.on_free()
 
-    def _persist_vote(self, effect: PersistVote, _data: bytes) -> None:
+    def _persist_vote(self, effect: PersistVote, _data: Data) -> None:
         if self.serves and self.raft.leading is None:
             # `Follows` stands behind this, and must not wait for the disk: what the machine would
             # append meanwhile, Raft could not be told.
@@ -340,7 +345,7 @@ class Replica(Generic[E]):
         self._is_blocked = True
         self.log.replicated.persist(self.group, HardState(effect.term, effect.vote), self._unblock)
 
-    def _configured(self, _effect: Configured, _data: bytes) -> None:
+    def _configured(self, _effect: Configured, _data: Data) -> None:
         # The entry is in the log of a majority, and all but the last configuration of a log are in
         # force (`membership.in_force`). What could be forgotten in a crash is the last one: so it
         # is in the next snapshot of this group, and the log is made durable through it here.
@@ -358,7 +363,7 @@ class Replica(Generic[E]):
         if not self.stopped:
             self.log.checkpoint_now(self._checkpointed)
 
-    def _send(self, effect: Send, _data: bytes) -> None:
+    def _send(self, effect: Send, _data: Data) -> None:
         if isinstance(effect.message, Snapshot):
             self._states.send(effect.to, effect.message)
         else:
@@ -368,20 +373,20 @@ class Replica(Generic[E]):
         if not self.stopped:
             self._around.post(to, letter)
 
-    def _send_entries(self, effect: SendEntries, _data: bytes) -> None:
+    def _send_entries(self, effect: SendEntries, _data: Data) -> None:
         self._forget_what_is_gone()
         outbound = self._outbound.get(effect.to)
         if outbound is None:
             outbound = self._outbound[effect.to] = Outbound(
                 self.group, effect.to, self.log.replicated, self._around.post,
                 lost=partial(self._not_sent, effect.to), now_us=self._around.now_us,
-                stored_after=self._around.stored_after,
+                stored_after=self._around.stored_after, trace=self._around.trace_sent,
             )  # fmt: skip
         outbound.send(effect)
 
     def _not_sent(self, peer: str, error: HocketError) -> None:
-        """Entries could not be read: they are gone since, or damaged."""
-        if isinstance(error, CorruptData):
+        """Entries could not be read: they are gone since, or damaged, or away in a tier."""
+        if is_damage(error):
             self.cannot_read(error)
         elif not self.stopped:
             self._forget_what_is_gone()
@@ -400,12 +405,12 @@ class Replica(Generic[E]):
         if group.outline.start < before <= group.commit:
             self.raft.step(Compacted(before, group.configuration), self._around.now_us())
 
-    def _truncate(self, effect: Truncate, _data: bytes) -> None:
+    def _truncate(self, effect: Truncate, _data: Data) -> None:
         self.log.replicated.truncate(self.group, effect.first - 1)
         while self._tail and self._tail[-1].index >= effect.first:
             self._tail.pop()
 
-    def _store(self, effect: Store, data: bytes) -> None:
+    def _store(self, effect: Store, data: Data) -> None:
         entries = [each for each in entries_in(data) if each.header.index >= effect.first]
         if not entries or entries[-1].header.index != effect.last:
             raise ProtocolError(f"entries {effect.first} to {effect.last} are not in their message")
@@ -419,14 +424,14 @@ class Replica(Generic[E]):
             return
         self._keep(data, entries)
 
-    def _keep(self, data: bytes, entries: Iterable[Stored]) -> None:
+    def _keep(self, data: Data, entries: Iterable[Stored]) -> None:
         prepared = self.machine.prepared
         for entry in entries:
             if entry.header.index > self._known:
                 kept = _Kept(entry.header.index, prepared(entry.header, body_of(data, entry)))
                 self._tail.append(kept)
 
-    def _enter(self, effect: Enter, _data: bytes) -> None:
+    def _enter(self, effect: Enter, _data: Data) -> None:
         kind, body = EntryKind.NOOP, b""
         if effect.configuration is not None:
             kind, body = EntryKind(MEMBERSHIP), packed_configuration(effect.configuration)
@@ -443,7 +448,7 @@ class Replica(Generic[E]):
             kept = self.machine.prepared(header, memoryview(body))
             self._tail.append(_Kept(effect.index, kept))
 
-    def _committed(self, effect: Committed, _data: bytes) -> None:
+    def _committed(self, effect: Committed, _data: Data) -> None:
         if self.serves:
             self.machine.committed(effect.index)
         else:
@@ -466,12 +471,12 @@ class Replica(Generic[E]):
         """A second is over while this node leads."""
         self.marked, self._mark = self._mark, self.raft.group.outline.last
 
-    def _leads(self, effect: Leads, _data: bytes) -> None:
+    def _leads(self, effect: Leads, _data: Data) -> None:
         self._first = effect.first
         self.marked = self._mark = 0
         self.led_us = self._around.now_us()
 
-    def _follows(self, effect: Follows, _data: bytes) -> None:
+    def _follows(self, effect: Follows, _data: Data) -> None:
         for outbound in self._outbound.values():
             outbound.close()
         self._outbound.clear()
@@ -509,16 +514,16 @@ class Replica(Generic[E]):
             self._keep(data, entries_in(data))
             at = found.end_index
 
-    def _read_ready(self, effect: ReadReady, _data: bytes) -> None:
+    def _read_ready(self, effect: ReadReady, _data: Data) -> None:
         applied = self.raft.group.commit if not self._tail else self._tail[0].index - 1
         self._reads.ready(effect, applied)
 
-    def _refused(self, effect: Refused, _data: bytes) -> None:
+    def _refused(self, effect: Refused, _data: Data) -> None:
         if isinstance(effect.asked, ReadAsked):
             answered: Any = effect.asked.token
             answered(False)
 
-    def _install(self, _effect: Install, data: bytes) -> None:
+    def _install(self, _effect: Install, data: Data) -> None:
         state, _configuration = opened_state(data)
         try:
             self.machine.check(state.body)
@@ -541,7 +546,7 @@ class Replica(Generic[E]):
         self.flushed()
         self._go_on()
 
-    def _arm(self, effect: Arm, _data: bytes) -> None:
+    def _arm(self, effect: Arm, _data: Data) -> None:
         running = self._timers.pop(effect.timer, None)
         if running is not None:
             running.cancel()
@@ -570,7 +575,7 @@ class Replica(Generic[E]):
         self.machine.hint()  # who leads from now on is not heard here
         self.close()
 
-    _handlers: ClassVar[dict[type, Callable[[Any, Any, bytes], None]]] = {
+    _handlers: ClassVar[dict[type, Callable[[Any, Any, Data], None]]] = {
         PersistVote: _persist_vote,
         Send: _send,
         SendEntries: _send_entries,

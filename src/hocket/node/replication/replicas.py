@@ -19,13 +19,13 @@ from hocket.core.raft.group import LONG_AGO, Host
 from hocket.core.raft.messages import Beat, CampaignNow
 from hocket.core.raft.pulse import Pulse
 from hocket.core.raft.settings import RaftSettings
-from hocket.core.relay.messages import Piece
 from hocket.core.ring.contact import Contact
 from hocket.errors import HocketError
 from hocket.log.store import LogStore
 from hocket.node.raft_mail import (
     ROWS_MAX,
     Letter,
+    Piece,
     RaftBeat,
     RaftBeatAnswer,
     RaftMail,
@@ -38,6 +38,7 @@ from hocket.node.raft_mail import (
 from hocket.node.replication.full_disk import FullDisk
 from hocket.node.replication.homecoming import Homecoming
 from hocket.node.replication.replica import Replica
+from hocket.node.running.hooks import OnSent
 from hocket.ports import Cancellable, Clock, Links, Timers
 
 log = logging.getLogger("hocket.replication")
@@ -66,6 +67,7 @@ class Replicas:
         self.host = Host(me, life, settings or RaftSettings())
         self.log = store
         self.on_stored: Callable[[int], None] | None = None  # for metrics: how long it took, in us
+        self.on_sent: OnSent | None = None  # for traces
         self.refused: Counter[str] = Counter()  # messages that were dropped, by reason
         self.homecoming = Homecoming(self)
         self.full_disk = FullDisk(self, store)
@@ -81,8 +83,8 @@ class Replicas:
         self._timers = timers
         self._links = links
         self._chance = chance
-        self._letters: dict[str, list[Letter]] = {}  # by store id, of this turn
-        self._touched: list[Replica[Any]] = []
+        self.letters: dict[str, list[Letter]] = {}  # by store id, of this turn
+        self.untold: list[Replica[Any]] = []  # they have appended, and Raft does not know yet
         self._complaints: set[tuple[str, str]] = set()
         self._lives: dict[str, int] = {}  # of other nodes, as they spoke last
         self._told_us = 0
@@ -143,10 +145,10 @@ class Replicas:
         return self._timers.after(delay_us, action)
 
     def post(self, to: str, letter: Letter) -> None:
-        self._letters.setdefault(to, []).append(letter)
+        self.letters.setdefault(to, []).append(letter)
 
     def touched(self, replica: Replica[Any]) -> None:
-        self._touched.append(replica)
+        self.untold.append(replica)
 
     def stopped(self, replica: Replica[Any]) -> None:
         self._pulse.remove(replica.group)  # else it would go on to beat
@@ -155,21 +157,21 @@ class Replicas:
 
     def end_turn(self) -> None:
         """Tell Raft what was appended, and send what is to be said."""
-        if self._touched:
+        if self.untold:
             self._tell_appended()
         if self.full_disk.lacking:
             self.full_disk.hand_over(self.now_us())
-        if self._letters:
+        if self.letters:
             self.send_mail()
 
     def _tell_appended(self) -> None:
-        while self._touched:
-            self._touched.pop().tell_appended()
+        while self.untold:
+            self.untold.pop().tell_appended()
 
     def send_mail(self) -> None:
-        if not self._letters:
+        if not self.letters:
             return
-        letters, self._letters = self._letters, {}
+        letters, self.letters = self.letters, {}
         for to, each in letters.items():
             contact = self._contact_of(to)
             if contact is None:
@@ -221,7 +223,7 @@ class Replicas:
 
     def _heard_beat(self, sender: str, message: RaftBeat | RaftBeatAnswer) -> None:
         beat = opened_beat(message)
-        if self._touched:
+        if self.untold:
             self._tell_appended()
         now_us = self.now_us()
         if isinstance(beat, Beat):
@@ -287,6 +289,11 @@ class Replicas:
     def stored_after(self, us: int) -> None:
         if self.on_stored is not None:
             self.on_stored(us)
+
+    def trace_sent(
+        self, group: int, peer: str, entries: bytes | memoryview
+    ) -> Callable[[], None] | None:
+        return None if self.on_sent is None else self.on_sent(group, peer, entries)
 
     def is_behind(self, replica: Replica[Any], peer: str) -> bool:
         """Whether a copy is not known to have what its leader, this node, had a moment ago.

@@ -38,8 +38,12 @@ class Outbound:
         lost: Callable[[HocketError], None],
         now_us: Callable[[], int],
         stored_after: Callable[[int], None],
+        trace: Callable[[int, str, bytes | memoryview], Callable[[], None] | None],
     ) -> None:
-        """`stored_after` is told how long it took, in us, until entries were durable there."""
+        """`stored_after` is told how long it took, in us, until entries were durable there.
+
+        `trace` is shown what is sent, and may want to be called when it is durable there.
+        """
         self._group = group
         self._peer = peer
         self._log = log
@@ -47,9 +51,11 @@ class Outbound:
         self._lost = lost
         self._now_us = now_us
         self._stored_after = stored_after
+        self._trace = trace
         self._wanted: deque[SendEntries] = deque()
         self._is_reading = False
-        self._under_way: deque[tuple[int, int, int]] = deque()  # last index, bytes, since when
+        # last index, bytes, since when, and who wants to know that they have come
+        self._under_way: deque[tuple[int, int, int, Callable[[], None] | None]] = deque()
         self._under_way_bytes = 0
 
     def send(self, wanted: SendEntries) -> None:
@@ -70,15 +76,17 @@ class Outbound:
         self._is_full()  # what was lost is under way no more
         first = [each.first for each in self._wanted]
         if self._under_way_bytes > CHEAP_BYTES:
-            first += [last for last, _, _ in self._under_way]
+            first += [last for last, *_ in self._under_way]
         return bool(first) and index >= min(first)
 
     def heard(self, message: GroupMessage) -> None:
         if isinstance(message, Accepted):
             while self._under_way and self._under_way[0][0] <= message.stored:
-                _last, size, since_us = self._under_way.popleft()
+                _last, size, since_us, traced = self._under_way.popleft()
                 self._under_way_bytes -= size
                 self._stored_after(self._now_us() - since_us)
+                if traced is not None:
+                    traced()
             self._go_on()
         elif isinstance(message, Rejected):  # Raft begins again elsewhere
             self._wanted.clear()
@@ -127,16 +135,19 @@ class Outbound:
 
     def _send_some(self, found: RawEntries) -> None:
         wanted = self._wanted.popleft()
-        data = b"".join(found.slices)
+        # A slice of the log's memory, whose bytes never change, is sent as it is.
+        data: bytes | memoryview
+        data = found.slices[0] if len(found.slices) == 1 else b"".join(found.slices)
         self._tell(wanted, data, found.end_index)
-        self._under_way.append((found.end_index - 1, len(data), self._now_us()))
+        traced = self._trace(self._group, self._peer, data)
+        self._under_way.append((found.end_index - 1, len(data), self._now_us(), traced))
         self._under_way_bytes += len(data)
         if found.end_index <= wanted.last:
             last = entries_in(data)[-1].header
             rest = replace(wanted, first=found.end_index, previous_term=last.term)
             self._wanted.appendleft(rest)
 
-    def _tell(self, wanted: SendEntries, data: bytes, end: int) -> None:
+    def _tell(self, wanted: SendEntries, data: bytes | memoryview, end: int) -> None:
         previous = wanted.first - 1
         message = Entries(wanted.term, previous, wanted.previous_term, (), wanted.commit)
         self._post(self._peer, Letter(self._group, message, data, wanted.first, max(end, 1)))

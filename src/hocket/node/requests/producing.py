@@ -11,7 +11,7 @@ from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.dedupe import New
 from hocket.core.partition.events import StageAcked, StageKey
-from hocket.core.session.session import Demand, OpenedProducer, Session
+from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import (
     CorruptData,
     Fenced,
@@ -22,6 +22,7 @@ from hocket.errors import (
     ProtocolError,
     Rejected,
     UnknownProducer,
+    UnknownTopic,
 )
 from hocket.frames import Frame, packed
 from hocket.model import (
@@ -33,8 +34,9 @@ from hocket.model import (
     partition_of,
 )
 from hocket.node.identity import audit
+from hocket.node.requests.dockets import Dockets, Waiting, docket_of
 from hocket.node.requests.transacting import Transacting
-from hocket.node.running.hooks import Passing
+from hocket.node.running.hooks import Judged, Passing
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import (
@@ -45,17 +47,23 @@ from hocket.wire.batch import (
     parse,
     whole_batches,
 )
+from hocket.wire.columns import FLAG_HEADERS
 
 log = logging.getLogger("hocket.node")
 
 # More than an entry takes that says whose a producer id is; it may have to come before a batch.
 OWNER_BYTES = 256 + NAME_BYTES_MAX
+UNCHANGED = (
+    "a plug-in of the broker changes these messages, and a transaction knows its messages by their "
+    "checksums; publish them without a transaction"
+)
 
 
 class Producing:
     def __init__(self, wiring: Wiring, transacting: Transacting) -> None:
         self._wiring = wiring
         self._transacting = transacting
+        self._dockets = Dockets(self._is_next, self._ask, self._release)
 
     def servants(self) -> dict[type, Servant]:
         return {
@@ -150,17 +158,16 @@ class Producing:
                     f"a batch of another producer or epoch was pushed to handle {frame.handle}"
                 )
             try:
-                if opened.transaction:
+                if self._has_judges(topic, hosted, origin, info):
+                    self._wait(hosted, origin, session, topic, opened, info, payload)
+                elif opened.transaction:
                     self._check(info, payload)
                     if self._wiring.hooks.on_publish is not None:
                         self._show_staged(hosted, session, opened, info, payload)
                     self._transacting.stage(hosted, origin, opened, info, payload)
                 else:
                     user = self._user_of(session, topic, hosted, info)
-                    refused = opened.refused.get(frame.partition) if opened.refused else None
-                    if refused == info.sequence:
-                        del opened.refused[frame.partition]  # it has come again
-                        refused = None
+                    refused = _refused_before(opened, frame.partition, info)
                     self._produce(hosted, origin, info, payload, user, refused)
             except HocketError as error:
                 refusal = events.Refused(origin, info.sequence, error.code, str(error))
@@ -202,8 +209,12 @@ class Producing:
             self._wiring.catalogue.check_here(topic, (partition,))
         groups = topic.waiting if frame.delayed else topic.groups
         hosted = self._wiring.partitions[groups[partition]]
+        origin = Origin(connection, 0, frame.request)
+        if self._has_judges(topic, hosted, origin, info):
+            self._wait(hosted, origin, session, topic, None, info, payload)
+            return
         user = self._user_of(session, topic, hosted, info)
-        self._produce(hosted, Origin(connection, 0, frame.request), info, payload, user)
+        self._produce(hosted, origin, info, payload, user)
 
     def _checked(self, payload: memoryview) -> list[BatchInfo]:
         try:
@@ -228,12 +239,27 @@ class Producing:
         if self._wiring.hooks.on_publish is not None:
             info, payload = self._hooked(hosted, origin.connection, info, payload)
             is_comparable = False
+        if self._wiring.hooks.meter is not None:
+            self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
+        self._store(hosted, origin, info, payload, user, refused, is_comparable)
+
+    def _store(
+        self,
+        hosted: Hosted,
+        origin: Origin,
+        info: BatchInfo,
+        payload: memoryview,
+        user: str,
+        refused: int | None,
+        is_comparable: bool,
+    ) -> None:
         self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
         if not is_comparable:
             batch.crc = None
-        if self._wiring.hooks.meter is not None:
-            self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
+        if self._wiring.hooks.tracer is not None and info.header.flags & FLAG_HEADERS:
+            core = hosted.core
+            self._wiring.hooks.tracer.arrived(origin, core.topic, core.number, payload, info)
         now_us = self._wiring.clock.now_us()
         if hosted.waits_for:
             batch.dues = _checked_dues(payload, info, now_us)
@@ -254,10 +280,13 @@ class Producing:
             return info, payload
         session = self._wiring.sessions.get(connection)
         user = "" if session is None else session.rights.user
-        delayed = bool(hosted.waits_for)
-        made = on_publish(Passing(core.topic, core.number, user, payload, info, delayed))
+        delayed = hosted.waits_for != 0
+        made = on_publish(Passing(core.topic, core.number, user, payload, info, delayed, False))
         if made is None:
             return info, payload
+        return self._made(made)
+
+    def _made(self, made: bytes) -> tuple[BatchInfo, memoryview]:
         payload = memoryview(made)
         (info,) = whole_batches(payload)
         self._check(info, payload)
@@ -282,10 +311,118 @@ class Producing:
             transaction=True,
         )  # fmt: skip
         if on_publish(passing) is not None:
-            raise Rejected(
-                "a plug-in of the broker changes these messages, and a transaction knows its "
-                "messages by their checksums; publish them without a transaction"
-            )
+            raise Rejected(UNCHANGED)
+
+    # --- batches that plug-ins elsewhere look at ---------------------------------------------
+
+    def _has_judges(self, topic: Topic, hosted: Hosted, origin: Origin, info: BatchInfo) -> bool:
+        """Whether it has to wait for somebody's judgement, or behind one that waits."""
+        judges, dockets = self._wiring.hooks.judges, self._dockets.dockets
+        if judges is None and not dockets:
+            return False
+        if judges is not None and judges.look_at(topic.name):
+            return True
+        return docket_of(hosted.group, origin, info) in dockets  # else it would overtake that one
+
+    def _wait(
+        self,
+        hosted: Hosted,
+        origin: Origin,
+        session: Session,
+        topic: Topic,
+        opened: OpenedProducer | None,
+        info: BatchInfo,
+        payload: memoryview,
+    ) -> None:
+        self._check(info, payload)
+        own = bytes(payload[info.position : info.position + info.size])  # it is used again
+        waiting = Waiting(
+            hosted.group, hosted.core.number, origin, session, topic, opened,
+            info._replace(position=0), memoryview(own),
+        )  # fmt: skip
+        if self._wiring.hooks.meter is not None:
+            self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
+        self._dockets.add(waiting)
+
+    def _is_next(self, waiting: Waiting) -> bool:
+        """Whether it would be stored now. See `_hooked`: one that is stored is not shown again."""
+        hosted, info, opened = self._hosted(waiting), waiting.info, waiting.opened
+        if hosted is None:
+            return False
+        if opened is not None and opened.transaction:
+            key = StageKey(opened.transaction, opened.number, opened.producer_id)
+            return info.sequence >= hosted.core.stages.next_sequence(key)
+        verdict = hosted.core.dedupe.judge(info.producer_id, info.epoch, info.sequence)
+        return isinstance(verdict, New)
+
+    def _ask(self, waiting: Waiting, judged: Judged) -> None:
+        hooks, hosted = self._wiring.hooks, self._hosted(waiting)
+        passing = Passing(
+            waiting.topic.name, waiting.number, waiting.session.rights.user, waiting.payload,
+            waiting.info, hosted is not None and bool(hosted.waits_for),
+            waiting.opened is not None and bool(waiting.opened.transaction),
+        )  # fmt: skip
+        if hooks.judges is not None:
+            hooks.judges.ask(passing, judged)
+            return
+        # They were switched off while it waited. Those within the node still look at it.
+        try:
+            made = None if hooks.on_publish is None else hooks.on_publish(passing)
+        except HocketError as error:
+            judged(error)
+        else:
+            judged(made)
+
+    def _release(self, waiting: Waiting) -> None:
+        """It is judged, and its turn: store it, where its partition is now."""
+        origin, info, opened = waiting.origin, waiting.info, waiting.opened
+        try:
+            self._store_judged(waiting)
+        except HocketError as error:
+            hosted, session = self._hosted(waiting), waiting.session
+            if hosted is not None:
+                self.refused(hosted, events.Refused(origin, info.sequence, error.code, str(error)))
+            elif opened is None:
+                self._wiring.network.send(origin.connection, failure(origin.request, error))
+            elif session.handles.get(origin.handle) is opened:  # else it has heard that it ended
+                self._refuse(origin, waiting.number, info.sequence, error.code, str(error))
+
+    def _store_judged(self, waiting: Waiting) -> None:
+        origin, opened, outcome = waiting.origin, waiting.opened, waiting.outcome
+        if isinstance(outcome, HocketError):
+            raise outcome
+        hosted = self._hosted(waiting)
+        if hosted is None:
+            raise self._elsewhere(waiting)
+        info, payload = waiting.info, waiting.payload
+        if outcome is not None:
+            info, payload = self._made(outcome)
+        if opened is not None and opened.transaction:
+            if outcome is not None:
+                raise Rejected(UNCHANGED)
+            self._transacting.stage(hosted, origin, opened, info, payload)
+            return
+        user = self._user_of(waiting.session, waiting.topic, hosted, info)
+        refused = None if opened is None else _refused_before(opened, waiting.number, info)
+        self._store(hosted, origin, info, payload, user, refused, is_comparable=False)
+
+    def _hosted(self, waiting: Waiting) -> Hosted | None:
+        return self._wiring.partitions.get(waiting.group)
+
+    def _elsewhere(self, waiting: Waiting) -> HocketError:
+        """Why the partition of a batch is not here any more."""
+        catalogue, name = self._wiring.catalogue, waiting.topic.name
+        topic = catalogue.topics.get(name)
+        if topic is None or waiting.group not in topic.all_groups:
+            return UnknownTopic(f"topic {name!r} was deleted while plug-ins looked at the batch")
+        leader = catalogue.leader_of(topic, waiting.number)
+        return catalogue.not_here(topic, leader) if leader else catalogue.no_leader(topic)
+
+    def give_up_waiting(self, error: HocketError) -> None:
+        """Refuse all batches that plug-ins elsewhere still look at: the node goes down."""
+        self._dockets.give_up(error)
+
+    # --- checks, and answers -----------------------------------------------------------------
 
     def _check(self, info: BatchInfo, payload: memoryview) -> None:
         """Raises for a batch that is too large, or that nobody could read."""
@@ -313,6 +450,8 @@ class Producing:
         if self._wiring.hooks.meter is not None:
             batches = len(effect.offsets)
             self._wiring.hooks.meter.acked(origin, number, effect.sequence, batches)
+        if self._wiring.hooks.tracer is not None:
+            self._wiring.hooks.tracer.acked(origin, number, effect.sequence, effect.offsets)
         answer: Frame
         if origin.request:
             answer = frames.Published(origin.request, number, effect.offsets[0])
@@ -323,6 +462,9 @@ class Producing:
 
     def refused(self, hosted: Hosted, effect: events.Refused) -> None:
         origin, code, message = effect.origin, effect.code, effect.message
+        if self._wiring.hooks.tracer is not None:
+            number = hosted.core.number
+            self._wiring.hooks.tracer.refused(origin, number, effect.sequence, code)
         session = self._wiring.sessions.get(origin.connection)
         if code == ProducerConflict.code and session is not None:
             log.warning(
@@ -343,6 +485,15 @@ class Producing:
             opened.refused[number] = min(opened.refused.get(number, sequence), sequence)
         answer = frames.PushRefused(0, origin.handle, number, sequence, code, message)
         self._wiring.network.send(origin.connection, answer)
+
+
+def _refused_before(opened: OpenedProducer, partition: int, info: BatchInfo) -> int | None:
+    """The first batch of the handle that was refused, and did not come again."""
+    refused = opened.refused.get(partition) if opened.refused else None
+    if refused == info.sequence:
+        del opened.refused[partition]  # it has come again
+        return None
+    return refused
 
 
 def _checked_dues(payload: memoryview, info: BatchInfo, now_us: int) -> array[int]:

@@ -378,6 +378,7 @@ class Topics:
             states = self._copies.states(hosted)
         stats = self._wiring.log.stats(hosted.group)
         memory_bytes, disk_bytes, problem = stats.memory_bytes, stats.disk_bytes, stats.problem
+        tier_bytes = stats.tier_bytes
         count = 0
         if core.number < len(waiting):
             delayed = self._wiring.partitions[waiting[core.number]].core
@@ -386,6 +387,7 @@ class Topics:
             theirs = self._wiring.log.stats(waiting[core.number])
             memory_bytes += theirs.memory_bytes
             disk_bytes += theirs.disk_bytes
+            tier_bytes += theirs.tier_bytes
             if theirs.problem:
                 problem = "; ".join(filter(None, (problem, f"delayed messages: {theirs.problem}")))
         return PartitionDescription(
@@ -402,6 +404,7 @@ class Topics:
             problem=problem,
             waiting=count,
             replica_states=states,
+            tier_bytes=tier_bytes,
         )
 
     def _unknown(self, topic: Topic, number: int) -> PartitionDescription:

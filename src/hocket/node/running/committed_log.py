@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hocket.core.relay.messages import Piece
 from hocket.errors import CorruptData, HocketError
-from hocket.log.model import ReadResult
+from hocket.log.model import ReadResult, is_damage
 from hocket.log.store import LogStore
 from hocket.model import PartitionId
 from hocket.node.running.partitions import Hosted
@@ -92,7 +92,8 @@ class CommittedLog:
             done(pieces_of(read))
 
     def _read(self, hosted: Hosted, done: Done, read: ReadResult | HocketError) -> None:
-        if isinstance(read, CorruptData) and hosted.copy is not None:
+        if is_damage(read) and hosted.copy is not None:
+            assert isinstance(read, CorruptData)
             self._unreadable.add(hosted.group)  # others have it, and are asked
             hosted.copy.cannot_read(read)
         elif isinstance(read, CorruptData):

@@ -28,7 +28,7 @@ from hocket.core.partition.subscription import (
 )
 from hocket.errors import CorruptData, HocketError, NotHere, OutOfRange, unreadable
 from hocket.frames import Deliver, HandleEnded, Moved
-from hocket.log.model import FileUnreadable, ReadResult
+from hocket.log.model import FileUnreadable, ReadResult, SegmentAway, is_damage
 from hocket.log.store import LogStore
 from hocket.node.running.crowds import Crowds
 from hocket.node.running.hooks import Given
@@ -158,7 +158,7 @@ class Deliveries:
         """Send nothing more; if it is data that cannot be read, let the consumer commit."""
         address = opened.address
         hosted = self._partitions.get(opened.groups[read.partition])
-        if isinstance(error, CorruptData) and hosted is not None and hosted.copy is not None:
+        if is_damage(error) and hosted is not None and hosted.copy is not None:
             hosted.copy.cannot_read(error)  # which ends this subscription: others can be asked
             return
         if not isinstance(error, CorruptData) or error.start is None or error.end is None:
@@ -168,7 +168,7 @@ class Deliveries:
         said = unreadable(
             str(error), topic=opened.topic, index=opened.index, partition=read.partition,
             start=max(error.start, read.offset), end=error.end,
-            may_pass=isinstance(error, FileUnreadable),
+            may_pass=isinstance(error, FileUnreadable), is_away=isinstance(error, SegmentAway),
         )  # fmt: skip
         assert said.start is not None
         self.close(address)

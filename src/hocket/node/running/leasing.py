@@ -17,7 +17,7 @@ from hocket import frames
 from hocket.core.sharing import events as core
 from hocket.errors import CorruptData, HocketError
 from hocket.frames import packed
-from hocket.log.model import FileUnreadable, ReadResult
+from hocket.log.model import FileUnreadable, ReadResult, is_damage
 from hocket.log.store import LogStore
 from hocket.node.running.hooks import Given
 from hocket.node.running.partitions import Partitions
@@ -139,7 +139,7 @@ class Leasing:
     ) -> Effects:
         damage = _damage(error, fetch.start)
         copy = self._partitions[shared.groups[fetch.partition]].copy
-        if copy is not None and isinstance(error, CorruptData):
+        if copy is not None and is_damage(error):
             copy.cannot_read(error)  # others have it, and lead from now on
             return shared.core.step(core.FetchFailed(fetch.fetch))
         if damage is None:  # retention was quicker, or the disk is full: tried again later
@@ -167,7 +167,7 @@ class Leasing:
         if isinstance(read, HocketError):
             damage = _damage(read, scan.start)
             hosted = self._partitions.get(shared.groups[scan.partition])
-            if hosted is not None and hosted.copy is not None and isinstance(read, CorruptData):
+            if hosted is not None and hosted.copy is not None and is_damage(read):
                 hosted.copy.cannot_read(read)  # others have it
                 damage = None
             if damage is None:

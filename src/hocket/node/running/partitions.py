@@ -138,7 +138,7 @@ class Partitions:
         self.lacks_room: Callable[[int], None] = lambda _group: None
         # By group, what raises why nothing can be appended; of groups that are no partitions.
         self.guards: dict[int, Callable[[], None]] = {}
-        self._changed: list[Hosted] = []
+        self.changed: list[Hosted] = []  # in this turn
         self.traffic = Traffic()
         self.hooks = Hooks()
 
@@ -233,6 +233,7 @@ class Partitions:
                 memory_bytes_max=config.memory_bytes_max,
                 segment_bytes_max=config.segment_bytes_max,
                 is_awaited=config.durability != "memory",
+                may_leave=True,
             ),
         )
 
@@ -293,7 +294,7 @@ class Partitions:
     def step(self, hosted: Hosted, event: Event) -> None:
         if not hosted.changed:
             hosted.changed = True
-            self._changed.append(hosted)
+            self.changed.append(hosted)
         self._carry_out(hosted, hosted.core.step(event))
 
     def durable(self, group: int, index: int) -> None:
@@ -302,9 +303,7 @@ class Partitions:
             self._carry_out(hosted, hosted.core.step(LogDurable(index)))
 
     def end_turn(self) -> None:
-        if not self._changed:
-            return
-        changed, self._changed = self._changed, []
+        changed, self.changed = self.changed, []
         for hosted in changed:
             hosted.changed = False
             if self.holds(hosted):  # else deleted in this very turn
@@ -357,7 +356,8 @@ class Partitions:
                 max_timestamp=batch.max_timestamp,
                 body=body,
             )
-        self._log.append(hosted.group, entry, admitted=True)
+        awaited = hosted.copy is not None or hosted.core.awaits_disk
+        self._log.append(hosted.group, entry, admitted=True, awaited=awaited)
         if hosted.copy is not None:
             hosted.copy.appended(effect.index)
 

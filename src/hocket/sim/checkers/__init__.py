@@ -98,6 +98,9 @@ from hocket.sim.checkers.who_is_damaged_neither_votes_nor_leads import (
     WhoIsDamagedNeitherVotesNorLeads,
 )
 from hocket.sim.checkers.who_is_not_needed_is_forgotten import WhoIsNotNeededIsForgotten
+from hocket.sim.checkers.who_is_told_of_a_commit_can_read_all_of_it import (
+    WhoIsToldOfACommitCanReadAllOfIt,
+)
 
 if TYPE_CHECKING:
     from hocket.sim.cluster import Cluster
@@ -164,6 +167,7 @@ OF_THE_CLIENTS = (
     WhatIsAckedForGoodIsNotHandedOutAgain,  # C3
     EachMessageThatDiesHasOneDeadLetter,  # C4
     MessagesOfAKeyAreHandedOutInOrder,  # C5
+    WhoIsToldOfACommitCanReadAllOfIt,
     ClientsMendNothingBeforeAnythingFails,
 )
 CHECKERS: tuple[type[Checker], ...] = (

@@ -1,4 +1,7 @@
-"""L4: leader completeness. Whoever is elected has everything that was ever committed."""
+"""L4: leader completeness. Whoever is elected has everything that was committed in earlier terms.
+
+A node that stood still may count its votes when others have long elected the next leader. It leads
+an old term then, and lacks what the next leader has committed; it can commit nothing itself."""
 
 from __future__ import annotations
 
@@ -19,11 +22,14 @@ class ALeaderHasAllThatIsCommitted(CopiesChecker):
         assert was is not None
         if not copy.leads or (was.leads and was.term == copy.term and was.life == copy.life):
             return
-        if not story.last:
+        last = story.last
+        while last and story.committed_in[last] > copy.term:
+            last -= 1
+        if not last:
             return
         self.seen += 1
-        if copy.last < story.last:
-            raise self.broken(f"{copy.name} leads with {copy.last} of {story.last} entries")
-        mark = copy.log.get(story.last)
-        if mark is not None and mark != story.committed[story.last]:
-            raise self.broken(f"{copy.name} leads with another entry {story.last}: {mark}")
+        if copy.last < last:
+            raise self.broken(f"{copy.name} leads with {copy.last} of {last} entries")
+        mark = copy.log.get(last)
+        if mark is not None and mark != story.committed[last]:
+            raise self.broken(f"{copy.name} leads with another entry {last}: {mark}")

@@ -38,7 +38,7 @@ class EachMessageThatDiesHasOneDeadLetter(Checker):
                 for headers in stored.headers:
                     source = headers["hocket-dlq-partition"], headers["hocket-dlq-offset"]
                     letters[int(source[0] or b""), int(source[1] or b"")] += 1
-        is_lost = any(each.topic == office.topic for each in self._cluster.workload.given_up)
+        is_lost = self._cluster.workload.is_held_up(office)
         for place, is_sure in office.rejected.items():
             self.seen += is_sure
             if is_sure and not letters[place] and not is_lost:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # opened. With stalls that begin it anew, nobody is taken for living so long after its death.
 DEAD_US = 8_000_000
 LATE = ("loss", "tails", "slow", "stall")  # who does not answer at once is asked twice, no more
+# Two periods of stabilization (`core/ring/suspicion.py`): so long a node that has given up one that
+# lives names others instead, since it may know better than they do.
+FRESH_US = 2_000_000
 HISTORY_MAX = 1_000  # views; a lookup is short
 
 
@@ -79,7 +82,8 @@ class LookupsFindTheSuccessor(RingChecker):
             return
         calm_since_us = self._calm_since_us
         is_calm = calm_since_us is not None and lookup.asked_at_us >= calm_since_us
-        if watch.cluster.deceived and not is_calm and lookup.owners[:1] != lookup.truth[1:]:
+        is_undeceived = is_calm and lookup.asked_at_us >= (calm_since_us or 0) + FRESH_US
+        if watch.cluster.deceived and not is_undeceived and lookup.owners[:1] != lookup.truth[1:]:
             return  # who takes the living for dead passes them by for a while
         if not lookup.owners:
             options = watch.cluster.options

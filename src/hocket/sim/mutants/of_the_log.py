@@ -21,7 +21,7 @@ def tell_durable_before_it_is_synced() -> Replacements:
             form.need(2)
         file.write(envelope.encode(draft, salt), position)
 
-    return [(wal, "_write", write)]
+    return [(wal, "write", write)]
 
 
 @mutant(seeds=100)

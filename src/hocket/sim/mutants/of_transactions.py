@@ -2,8 +2,9 @@
 
 The rules are those of `docs/internals/transactions.md`: what is staged is kept by a majority before
 the decision (1), only the decider aborts (2), what was applied is known whatever else is forgotten
-(3), transactions of one id are applied in the order of their decisions (4), and a number that is
-decided stays as it was decided (6). That what is staged has room on every disk (5) is shown, with a
+(3), transactions of one id are applied in the order of their decisions (4), a number that is
+decided stays as it was decided (6), and who is told of a commit can read it everywhere, though its
+partitions show it one by one (8). That what is staged has room on every disk (5) is shown, with a
 planted bug, by `tests/node/replication/test_transactions.py`.
 """
 
@@ -15,7 +16,7 @@ from hocket.core.partition.events import Batch, Effect, StageAcked, StageBatch
 from hocket.core.partition.partition import Partition
 from hocket.core.partition.stages import Stages
 from hocket.core.transactions.decider import Decider
-from hocket.core.transactions.events import Answer, CommitAsked
+from hocket.core.transactions.events import Answer, Applied, CommitAsked
 from hocket.core.transactions.state import Decided
 from hocket.node.background.transactions import Transactions
 from hocket.node.replication.deciders import DeciderMachine
@@ -136,6 +137,21 @@ def a_new_decider_forgets_what_was_decided() -> Replacements:
     return [(DeciderMachine, "serve", forget)]
 
 
+@mutant(seeds=200)
+def answer_when_the_first_partition_shows_it() -> Replacements:
+    """Rule 8: who asks is answered as soon as one partition has applied it; others follow."""
+    applied = Decider._applied
+
+    def answer(decider: Decider, event: Applied) -> list[Any]:
+        effects = applied(decider, event)
+        known = decider.decided.get(event.transaction)
+        if known is None or known.number != event.number:
+            return effects
+        return [*effects, *decider._answer_askers(known)]
+
+    return [(Decider, "_applied", answer)]
+
+
 OF_TRANSACTIONS = (
     acknowledge_a_stage_before_a_majority_has_it,
     forget_stages_in_snapshots,
@@ -145,4 +161,5 @@ OF_TRANSACTIONS = (
     answer_before_it_is_applied_everywhere,
     take_other_content_for_the_same,
     a_new_decider_forgets_what_was_decided,
+    answer_when_the_first_partition_shows_it,
 )

@@ -13,11 +13,11 @@ from hocket.client.engines.leaving import EXIT_SECONDS
 from hocket.client.faces.aio import dead_letters
 from hocket.client.faces.aio.access import AsyncAccessCalls
 from hocket.client.faces.aio.cluster import AsyncClusterCalls
-from hocket.client.faces.aio.producer import AsyncProducer, AsyncPublisher, P
+from hocket.client.faces.aio.kinds import kinds
+from hocket.client.faces.aio.producer import AsyncProducer, P
 from hocket.client.faces.aio.subscription import AsyncSubscription
 from hocket.client.faces.aio.topics import AsyncTopicCalls
 from hocket.client.faces.aio.transaction import AsyncTransaction, decide, drop
-from hocket.client.faces.aio.typed import AsyncTypedProducer
 from hocket.client.faces.misuse import AsyncFace
 from hocket.client.faces.names import NamesOfClient
 from hocket.client.faces.opening import Opening
@@ -81,15 +81,17 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         closing: Callable[[], Awaitable[None]] = nothing_else,
         exit_timeout: float | None = EXIT_SECONDS,
         reach: Reach | None = None,
+        tracing: bool = False,
     ) -> None:
         self._names = NamesOfClient(reach)
+        self._kinds = kinds(tracing=tracing)
         self._engine = AioEngine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
         self._producers: dict[AsyncProducer[Any], None] = {}
         self._transactions: dict[AsyncTransaction, None] = {}
         self._subscriptions: dict[AsyncSubscription[Any], None] = {}
-        self._publisher = AsyncPublisher(self._engine)
+        self._publisher = self._kinds.publisher(self._engine)
         # blocking: self._open(timeout)
 
     async def __aenter__(self) -> Self:
@@ -365,7 +367,10 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
         async def open_producer() -> AsyncProducer[P]:
             made = self._forget, self._engine, topic, options, on_delivery, seconds
             producer: AsyncProducer[P]
-            producer = AsyncProducer(*made) if coder is None else AsyncTypedProducer(coder, *made)
+            if coder is None:
+                producer = self._kinds.producer(*made)
+            else:
+                producer = self._kinds.typed(coder, *made)
             await producer._open(opening_timeout)
             self._producers[producer] = None
             return producer
@@ -406,6 +411,7 @@ class AsyncClient(AsyncTopicCalls, AsyncAccessCalls, AsyncClusterCalls, AsyncFac
             check_number(number),
             options,
             check_timeout(send_timeout, "send_timeout"),
+            self._kinds.staging,
         )
         self._transactions[transaction] = None
         return transaction

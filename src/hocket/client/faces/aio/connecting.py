@@ -27,6 +27,7 @@ def connect(
     timeout: float | None = 10,
     name: str = "",
     exit_timeout: float | None = EXIT_SECONDS,
+    tracing: bool = False,
 ) -> Opening[AsyncClient]:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
@@ -43,6 +44,9 @@ def connect(
     If the process ends and the client is not closed, what was sent is delivered and what was
     acknowledged is committed all the same, if that takes no more than `exit_timeout` seconds; what
     is lost then is said on stderr.
+
+    With `tracing` whatever is published has a span of OpenTelemetry, and carries its context: see
+    `hocket.tracing`. It needs the extra `tracing`.
     """
     timeout = check_timeout(timeout)
     exit_seconds = check_timeout(exit_timeout, "exit_timeout")
@@ -58,6 +62,7 @@ def connect(
             closing=connector.wait_closed,
             exit_timeout=exit_seconds,
             reach=there.reach(name, seconds),
+            tracing=tracing,
         )
         with there.blamed():
             await client._open(timeout)
@@ -67,7 +72,10 @@ def connect(
 
 
 def embedded(
-    path: str | PathLike[str] | None = None, *, exit_timeout: float | None = EXIT_SECONDS
+    path: str | PathLike[str] | None = None,
+    *,
+    exit_timeout: float | None = EXIT_SECONDS,
+    tracing: bool = False,
 ) -> Opening[AsyncClient]:
     """A client of a broker of its own in this process, which ends with the client.
 
@@ -96,6 +104,7 @@ def embedded(
                 name="embedded",
                 closing=close,
                 exit_timeout=exit_seconds,
+                tracing=tracing,
             )
         except BaseException:
             await close()

@@ -111,9 +111,14 @@ class AsyncSubscription(AsyncIterated, Generic[V]):
                 yield message  # asyncio
             # blocking: yield from core.inbound.ready
             try:
-                yield await self.receive()
+                found = self._engine.do(core.next_message) if core.has_news else None  # asyncio
+                # blocking: yield self.receive()
             except Closed:
                 return
+            if found is not None:  # asyncio
+                yield found  # asyncio
+            else:  # asyncio
+                await self._engine.woken(core.deliveries)  # asyncio
 
     async def receive(self, timeout: float | None = None) -> AsyncMessage[V]:
         """The next message. Raises Timeout if none comes in time, Closed, and what ended it."""

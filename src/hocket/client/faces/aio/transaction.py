@@ -73,6 +73,7 @@ class AsyncTransaction(AsyncFace):
         number: int,
         options: ProducerOptions,
         send_timeout: float | None,
+        staging: type[AsyncStagingProducer],
     ) -> None:
         self.id = transaction
         self.number = number
@@ -83,6 +84,7 @@ class AsyncTransaction(AsyncFace):
         self._engine = engine
         self._options = options
         self._send_timeout = send_timeout
+        self._staging = staging
         self._producers: dict[str, AsyncStagingProducer] = {}
         self._opening = Lock()  # held while a producer is opened, so that there is one per topic
         self._ending = False
@@ -220,7 +222,7 @@ class AsyncTransaction(AsyncFace):
                 if producer is None:
                     self._check_open()
                     name = self.id, self.number
-                    producer = AsyncStagingProducer(
+                    producer = self._staging(
                         self._engine, topic, self._options, self._send_timeout, name
                     )
                     await producer._open(DEFAULT_TIMEOUT)

@@ -15,11 +15,11 @@ from hocket.client.engines.threads import Engine
 from hocket.client.faces.blocking import dead_letters
 from hocket.client.faces.blocking.access import AccessCalls
 from hocket.client.faces.blocking.cluster import ClusterCalls
-from hocket.client.faces.blocking.producer import P, Producer, Publisher
+from hocket.client.faces.blocking.kinds import kinds
+from hocket.client.faces.blocking.producer import P, Producer
 from hocket.client.faces.blocking.subscription import Subscription
 from hocket.client.faces.blocking.topics import TopicCalls
 from hocket.client.faces.blocking.transaction import Transaction, decide, drop
-from hocket.client.faces.blocking.typed import TypedProducer
 from hocket.client.faces.misuse import Face
 from hocket.client.faces.names import NamesOfClient
 from hocket.client.faces.topics_reader import selected_topics
@@ -82,15 +82,17 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         closing: Callable[[], None] = nothing_else,
         exit_timeout: float | None = EXIT_SECONDS,
         reach: Reach | None = None,
+        tracing: bool = False,
     ) -> None:
         self._names = NamesOfClient(reach)
+        self._kinds = kinds(tracing=tracing)
         self._engine = Engine(connector, name=name, token=token or "", exit_seconds=exit_timeout)
         self._closing = closing  # called when all the rest has ended
         self._closed = True  # until it is open
         self._producers: dict[Producer[Any], None] = {}
         self._transactions: dict[Transaction, None] = {}
         self._subscriptions: dict[Subscription[Any], None] = {}
-        self._publisher = Publisher(self._engine)
+        self._publisher = self._kinds.publisher(self._engine)
         self._open(timeout)
 
     def __enter__(self) -> Self:
@@ -365,7 +367,10 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
         def open_producer() -> Producer[P]:
             made = self._forget, self._engine, topic, options, on_delivery, seconds
             producer: Producer[P]
-            producer = Producer(*made) if coder is None else TypedProducer(coder, *made)
+            if coder is None:
+                producer = self._kinds.producer(*made)
+            else:
+                producer = self._kinds.typed(coder, *made)
             producer._open(opening_timeout)
             self._producers[producer] = None
             return producer
@@ -406,6 +411,7 @@ class Client(TopicCalls, AccessCalls, ClusterCalls, Face):
             check_number(number),
             options,
             check_timeout(send_timeout, "send_timeout"),
+            self._kinds.staging,
         )
         self._transactions[transaction] = None
         return transaction

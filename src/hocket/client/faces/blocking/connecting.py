@@ -23,6 +23,7 @@ def connect(
     timeout: float | None = 10,
     name: str = "",
     exit_timeout: float | None = EXIT_SECONDS,
+    tracing: bool = False,
 ) -> Client:
     """A client of the broker at `hocket://host:port`; `hockets://` for TLS.
 
@@ -37,6 +38,9 @@ def connect(
     If the process ends and the client is not closed, what was sent is delivered and what was
     acknowledged is committed all the same, if that takes no more than `exit_timeout` seconds; what
     is lost then is said on stderr.
+
+    With `tracing` whatever is published has a span of OpenTelemetry, and carries its context: see
+    `hocket.tracing`. It needs the extra `tracing`.
     """
     timeout = check_timeout(timeout)
     seconds = check_timeout(exit_timeout, "exit_timeout")
@@ -51,11 +55,15 @@ def connect(
             timeout=timeout,
             exit_timeout=seconds,
             reach=there.reach(name, patience),
+            tracing=tracing,
         )
 
 
 def embedded(
-    path: str | PathLike[str] | None = None, *, exit_timeout: float | None = EXIT_SECONDS
+    path: str | PathLike[str] | None = None,
+    *,
+    exit_timeout: float | None = EXIT_SECONDS,
+    tracing: bool = False,
 ) -> Client:
     """A client of a broker of its own in this process, which ends with the client.
 
@@ -65,7 +73,9 @@ def embedded(
     broker, end = start_broker(path)
     connector = EmbeddedConnector(broker)
     try:
-        return Client(connector, name="embedded", closing=end, exit_timeout=seconds)
+        return Client(
+            connector, name="embedded", closing=end, exit_timeout=seconds, tracing=tracing
+        )
     except BaseException:
         end()
         raise

@@ -75,6 +75,7 @@ class Transaction(Face):
         number: int,
         options: ProducerOptions,
         send_timeout: float | None,
+        staging: type[StagingProducer],
     ) -> None:
         self.id = transaction
         self.number = number
@@ -85,6 +86,7 @@ class Transaction(Face):
         self._engine = engine
         self._options = options
         self._send_timeout = send_timeout
+        self._staging = staging
         self._producers: dict[str, StagingProducer] = {}
         self._opening = Lock()  # held while a producer is opened, so that there is one per topic
         self._ending = False
@@ -222,7 +224,7 @@ class Transaction(Face):
                 if producer is None:
                     self._check_open()
                     name = self.id, self.number
-                    producer = StagingProducer(
+                    producer = self._staging(
                         self._engine, topic, self._options, self._send_timeout, name
                     )
                     producer._open(DEFAULT_TIMEOUT)

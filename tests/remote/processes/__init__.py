@@ -1,0 +1,1 @@
+"""The contracts of levels 1 and 2 across processes of their own."""

@@ -1,0 +1,1 @@
+from tests.contract.test_aborting import *  # noqa: F403

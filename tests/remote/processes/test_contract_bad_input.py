@@ -1,0 +1,1 @@
+from tests.contract.test_bad_input import *  # noqa: F403

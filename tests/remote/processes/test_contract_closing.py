@@ -1,0 +1,1 @@
+from tests.contract.test_closing import *  # noqa: F403

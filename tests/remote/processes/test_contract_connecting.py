@@ -1,0 +1,1 @@
+from tests.contract.test_connecting import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.contract.test_death import *  # noqa: F403

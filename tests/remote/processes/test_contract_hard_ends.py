@@ -1,0 +1,1 @@
+from tests.contract.test_hard_ends import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.contract.test_limits import *  # noqa: F403

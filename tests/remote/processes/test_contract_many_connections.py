@@ -1,0 +1,1 @@
+from tests.contract.test_many_connections import *  # noqa: F403

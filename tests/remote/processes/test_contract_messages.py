@@ -1,0 +1,1 @@
+from tests.contract.test_messages import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.contract.test_misbehaving_listeners import *  # noqa: F403

@@ -1,0 +1,1 @@
+from tests.contract.test_receiving import *  # noqa: F403

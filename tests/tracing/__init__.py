@@ -1,0 +1,1 @@
+"""Traces: what messages carry, and the spans of clients, nodes and queries."""
