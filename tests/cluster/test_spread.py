@@ -65,7 +65,20 @@ def topic(client: Client, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def leaders(client: Client, topic: str) -> list[str]:
+    """Of each partition; "" if its node has not told within a second that it leads it."""
     return [each.leader for each in client.describe(topic, timeout=SECONDS).partitions]
+
+
+def all_leaders(client: Client, topic: str) -> list[str]:
+    """When each node that leads has told, which takes a node a while that has just come back."""
+    found: list[str] = []
+
+    def are_known() -> bool:
+        found[:] = leaders(client, topic)
+        return all(found)
+
+    until(are_known, SECONDS, "who leads what is known")
+    return found
 
 
 def process_of(served: ServedCluster, client: Client, node: str) -> Process:
@@ -82,11 +95,11 @@ def ports(served: ServedCluster, names: tuple[str, ...]) -> list[int]:
 
 
 def test_partitions_are_on_all_nodes_but_the_gateway(served: ServedCluster, client: Client, topic):
-    led = Counter(process_of(served, client, each).name for each in leaders(client, topic))
+    led = Counter(process_of(served, client, each).name for each in all_leaders(client, topic))
     assert led == dict.fromkeys(HOSTS, PARTITIONS // len(HOSTS))
     for name in (*HOSTS, GATEWAY):  # any node tells
         with hocket.connect(served.cluster[name].url) as other:
-            assert leaders(other, topic) == leaders(client, topic)
+            assert all_leaders(other, topic) == all_leaders(client, topic)
 
 
 @needs_counters
@@ -143,7 +156,7 @@ def test_partitions_that_came_while_a_node_was_away_are_read_from_their_beginnin
     for number in range(20):
         other = f"{topic}-{number}"
         client.create_topic(other)
-        node = process_of(served, client, leaders(client, other)[0])
+        node = process_of(served, client, all_leaders(client, other)[0])
         if node is not root:
             break
     assert node is not root
@@ -158,7 +171,7 @@ def test_partitions_that_came_while_a_node_was_away_are_read_from_their_beginnin
 
 
 def test_a_partition_whose_node_is_gone_says_so_in_time_and_the_others_go_on(served, client, topic):
-    first = leaders(client, topic)
+    first = all_leaders(client, topic)
     down = process_of(served, client, first[-1])
     lost = {number for number, node in enumerate(first) if node == first[-1]}
     for partition in range(PARTITIONS):
@@ -199,12 +212,7 @@ def test_a_client_of_a_hundred_partitions_on_ten_nodes_has_ten_connections(tmp_p
             for each in wide:
                 client.create_topic(each, partitions=100, timeout=SECONDS)
 
-            def led_by_all() -> Counter[str] | None:
-                """None: a node has not told within a second what it leads; ask again."""
-                found = Counter(node for each in wide for node in leaders(client, each))
-                return None if "" in found else found
-
-            led = until(led_by_all, SECONDS, "who leads what is known")
+            led = Counter(node for each in wide for node in all_leaders(client, each))
             tell(f"300 partitions on 10 nodes: {sorted(led.values())}")
             assert len(led) == len(names)
             assert max(led.values()) <= BALANCE_MAX * 300 / len(names)

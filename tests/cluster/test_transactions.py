@@ -36,7 +36,13 @@ from hocket.errors import HocketError, Timeout
 from hocket.model import DECIDERS, DECIDERS_COUNT
 from tests.support.cluster.clients import end_of
 from tests.support.cluster.faults import Faults
-from tests.support.cluster.processes import Cluster, cluster_in, root_of, wait_for
+from tests.support.cluster.processes import (
+    Cluster,
+    cluster_in,
+    root_of,
+    wait_for,
+    wait_until_three_keep_each,
+)
 from tests.support.cluster.tables import (
     Record,
     Transaction,
@@ -298,6 +304,7 @@ def table_in(directory: Path, replication: int = 3) -> Iterator[Table]:
     with cluster_in(directory) as cluster:
         cluster.found(NAMES[0])
         cluster.join(NAMES[1:], [cluster[NAMES[0]]])
+        wait_until_three_keep_each(cluster)
         urls = ",".join(cluster[name].address for name in NAMES)
         with hocket.connect(f"hocket://{urls}", timeout=SECONDS) as client:
             client.create_topic(TOPIC, partitions=PARTITIONS, replication=replication)

@@ -104,6 +104,7 @@ class Kept:
     replica: Replica[Entry] | None = None
     is_alone: bool = False  # no other node has had it so far, and this one has it without Raft
     is_installing: bool = False  # its log is about to begin anew
+    has_grown: bool = False  # all who are named vote, as far as was seen here
 
 
 class DeciderCopies:
@@ -167,6 +168,7 @@ class DeciderCopies:
         machine = DeciderMachine(seat, self)
         replica = Replica(seat.group, machine, replicas, found.saved, found.entries)
         replica.ahead = found.ahead
+        kept.has_grown = len(found.saved.configuration.voters) > 1
         seat.copy = kept.replica = replica
         kept.recovered = None
         replicas.add(replica)
@@ -211,19 +213,19 @@ class DeciderCopies:
             if kept.is_alone and not kept.seat.core.is_writing:
                 self._begin_anew(kept, self._replicas)
             elif kept.replica is not None and kept.replica.serves:
-                self._look_after_members(kept.replica)
+                self._look_after_members(kept, kept.replica)
 
-    def _look_after_members(self, replica: Replica[Entry]) -> None:
+    def _look_after_members(self, kept: Kept, replica: Replica[Entry]) -> None:
         """Propose the members that the catalogue names, if the group has others."""
         group, leading = replica.raft.group, replica.raft.leading
         now = group.configuration
         if leading is None or replica.is_blocked or group.changes or now.is_joint:
             return
-        stores = self._wiring.catalogue.stores_of_group(replica.group)
-        if now.voters == stores or not stores:
-            return
-        wanted = tuple(sorted(stores))
-        if now.voters == wanted:
+        wanted = tuple(sorted(self._wiring.catalogue.stores_of_group(replica.group)))
+        if now.voters == wanted and not kept.has_grown:
+            kept.has_grown = True
+            log.info("group %d is kept by %s from now on", replica.group, ", ".join(wanted))
+        if now.voters == wanted or not wanted:
             return
         others = tuple(each for each in wanted if each not in now.voters)
         if any(each not in now.members for each in others):
@@ -234,7 +236,6 @@ class DeciderCopies:
         matched = [leading.peers[each].matched for each in others]
         has_all = all(each and each + LAG_MAX > last for each in matched)
         if has_all and all(map(self._replicas.has_answered_lately, others)):
-            log.info("group %d is kept by %s from now on", replica.group, ", ".join(wanted))
             replica.tell(Propose(wanted, (), Mode.AUTO))
 
     # --- what the node calls ---------------------------------------------------------------------
