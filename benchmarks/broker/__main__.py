@@ -19,7 +19,10 @@ from benchmarks.runner import Contender, Contest, Row, percentile
 VALUE = os.urandom(100)
 CHUNK_BYTES = 1 << 20
 ACKED = "every record acknowledged, which means synced to disk; 100 B values; one client process"
-FROM_MEMORY = "served from the broker's memory tier; 100 B values; one client process"
+FROM_MEMORY = (
+    "served from the broker's memory tier, when nothing that was stored is left to be written; "
+    "100 B values; one client process"
+)
 SHARED = "every message acknowledged by itself, and all acks synced to disk"
 WHERE = "data on the disk of the directory the benchmark was started from"
 
