@@ -219,6 +219,9 @@ def test_the_port_is_free_again_once_its_accept_was_matched_or_gave_up(
 def test_connecting_to_an_unknown_name_fails_at_once(client: Broker):
     with pytest.raises(UnknownBroker):
         client.connect("nobody", 80)
+
+
+def test_connecting_to_an_unknown_name_without_time_to_wait_fails_all_the_same(client: Broker):
     with pytest.raises(UnknownBroker):
         client.connect("nobody", 80, timeout=0)
 
@@ -244,7 +247,7 @@ def test_a_connect_that_gave_up_is_skipped_in_the_queue(server: Broker, client: 
             connects.append(stack.enter_context(call))
             until(lambda count=count: len(server.rendezvous) == count)
         connects[1].failure(Timeout)
-        assert waiting(server) == [(80, "connect", "client")] * 2
+        until(lambda: waiting(server) == [(80, "connect", "client")] * 2)
         assert_joined(server.accept(80), connects[0].result())
         assert_joined(server.accept(80), connects[2].result())
 

@@ -6,6 +6,7 @@ import pytest
 
 from hocket.errors import Closed, Disconnected, NameInUse, Timeout, UnknownBroker
 from hocket.local import Broker, Task
+from hocket.local.channel import inbound_of
 from tests.support.remote.served import ServedNode
 from tests.support.threads import Running, noise, until
 
@@ -72,6 +73,19 @@ def test_after_a_disconnect_the_other_side_reads_what_is_there_and_only_then_is_
     until(lambda: theirs.disconnected)
     with pytest.raises(Disconnected):
         theirs.write(b"nobody will read this")
+
+
+def test_who_leaves_when_the_other_side_has_no_room_left_is_heard_and_goes(sides):
+    """All that was written is sent, and nothing of it was read: no other byte has room."""
+    mine, theirs = meet(*sides)
+    there_bytes = 7000
+    mine.write_all(bytes(there_bytes), timeout=30)
+    until(lambda: len(inbound_of(theirs)) == there_bytes)
+    with Running(mine.disconnect) as leaving:
+        leaving.result()
+    assert theirs.read_exactly(there_bytes, timeout=30) == bytes(there_bytes)
+    with pytest.raises(Disconnected):
+        theirs.read_exactly(1, timeout=30)
 
 
 def test_calls_that_wait_are_woken_when_the_other_side_leaves(sides):

@@ -96,7 +96,12 @@ class ChannelCarrier:
             return False
         if len(stream):
             return self._sent - self._acked < self._room or self._must_report()
-        return stream.writer_gone or self._must_report()
+        return self._has_left() or self._must_report()
+
+    def _has_left(self) -> bool:
+        """The user has, and all that was written is sent. To say so takes no room."""
+        stream = self._from_user
+        return stream.writer_gone and not len(stream)
 
     def _must_report(self) -> bool:
         owed = self._owed()
@@ -117,8 +122,10 @@ class ChannelCarrier:
             self._reported += owed
             parts.append(peer_frames.taken(self._reported))
         room = min(self._room - (self._sent - self._acked), PIECE_BYTES)
+        if room <= 0 and not self._has_left():
+            return parts
         try:
-            view = stream.look(room) if room > 0 else None
+            view = stream.look(max(room, 1))
         except Disconnected:  # the user has left, and all that was written is sent
             self._close_sent = True
             parts.append(peer_frames.bare(Kind.CLOSE))
