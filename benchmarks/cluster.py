@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,7 @@ KILLS = 30
 DECIDING = 64  # ids that are decided on at the same time
 _SERIALS = itertools.count()
 THREE, ONE = "three nodes", "one node"
+IN_TURNS = "three brokers in turns"
 THREE_REPLICAS, ONE_REPLICA = "three replicas", "one replica"
 REPLICAS = (
     f"{PARTITIONS} partitions, led by {NODES} nodes; acknowledged when two of three have synced "
@@ -113,7 +115,51 @@ def latencies(
     )
 
 
-def of_three_nodes(three: Bench, one: Bench) -> list[Contest]:
+def of_keys(three: Bench, one: Bench, apart: list[Bench], *settings: str) -> Contest:
+    """Publishes that go to other nodes by turns; and, to tell what of that is the cluster's doing,
+    to three brokers that know nothing of each other."""
+    name = f"publish, one at a time, {KEYS} keys"
+    return Contest(
+        latency(THREE, lambda count: three.publish(count, KEYS)),
+        [
+            latency(IN_TURNS, lambda count: publish_in_turns(apart, count)),
+            latency(ONE, lambda count: one.publish(count, KEYS)),
+        ],
+        [
+            Row(f"{name}, p50", "p50", "us", PUBLISH_AT_LEAST, less_is_better=True, against=ONE,
+                why="three brokers that know nothing of each other, in turns, take as long: a "
+                "process that waits for its turn has to be woken, and its core with it"),
+            Row(f"{name}, p50, against three brokers", "p50", "us", None, less_is_better=True,
+                against=IN_TURNS),
+            Row(f"{name}, p99", "p99", "us", None, less_is_better=True, against=ONE),
+        ],
+        count=500,
+        quick_count=20,
+        settings=settings,
+    )  # fmt: skip
+
+
+def publish_in_turns(brokers: list[Bench], count: int) -> list[float]:
+    """Each broker has a client and a topic of its own; what is published is for a broker by chance,
+    as keys are for a node."""
+    chance = random.Random(KEYS)
+    found = []
+    with ExitStack() as stack:
+        ways = []
+        for each in brokers:
+            client = stack.enter_context(hocket.connect(each.url))
+            ways.append((client, stack.enter_context(each.topic(client))))
+        keys = [(chance.choice(ways), b"key-%d" % number) for number in range(KEYS)]
+        for (client, topic), key in keys:
+            client.publish(topic, VALUE, key=key)
+        for (client, topic), key in itertools.islice(itertools.cycle(keys), count):
+            start = perf_counter()
+            client.publish(topic, VALUE, key=key)
+            found.append(perf_counter() - start)
+    return found
+
+
+def of_three_nodes(three: Bench, one: Bench, apart: list[Bench]) -> list[Contest]:
     sides = (THREE, three), (ONE, one)
     stored = SAME, ACKED, WHERE
     return [
@@ -148,11 +194,7 @@ def of_three_nodes(three: Bench, one: Bench) -> list[Contest]:
             "publish, one at a time", Bench.publish, 500, sides, *stored,
             at_least=PUBLISH_AT_LEAST,
         ),
-        latencies(
-            f"publish, one at a time, {KEYS} keys",
-            lambda bench, count: bench.publish(count, KEYS), 500, sides, *stored,
-            at_least=PUBLISH_AT_LEAST,
-        ),
+        of_keys(three, one, apart, *stored),
         latencies(
             "first message of a new client", Bench.first_messages, 30, sides, *stored,
             "on three nodes it asks who leads, and connects, for two of three partitions",
@@ -261,12 +303,17 @@ def main() -> int:
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as scratch,
         serving(Path(scratch)) as one,
         cluster(Path(scratch)) as three,
+        ExitStack() as alone,
         Failover(Path(scratch), VALUE) as failover,
     ):
         check_spread(three)
+        apart = [
+            Bench(alone.enter_context(serving(Path(scratch))), VALUE, PARTITIONS // NODES)
+            for _ in range(NODES)
+        ]
         spread = Bench(three, VALUE, PARTITIONS, replication=1)
         contests = [
-            *of_three_nodes(spread, Bench(one, VALUE, PARTITIONS)),
+            *of_three_nodes(spread, Bench(one, VALUE, PARTITIONS), apart),
             *of_three_replicas(Bench(three, VALUE, PARTITIONS, replication=NODES), spread),
             of_deciders(three),
             of_failover(failover),
