@@ -184,24 +184,28 @@ def test_length_zero_returns_at_once():
 # --- timeouts and cancellation ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timeout", [0, 0.01])
-def test_a_timeout_moves_nothing_or_says_what_moved(timeout: float):
-    async def main() -> None:
-        a, b = Channel.pair(buffer_bytes=3)
-        with pytest.raises(Timeout):
-            await a.read_async(bytearray(1), timeout=timeout)
-        with pytest.raises(Timeout) as cut:
-            await a.write_all_async(b"abcde", timeout=timeout)
-        assert cut.value.written == 3
-        with pytest.raises(Timeout):
-            await a.write_async(b"x", timeout=timeout)
-        with pytest.raises(Timeout) as cut:
-            await b.read_exactly_async(5, timeout=timeout)
-        assert cut.value.partial == b"abc"
-        await a.write_all_async(b"de", timeout=timeout)
-        assert await b.read_exactly_async(2, timeout=timeout) == b"de"
+def test_a_timeout_moves_nothing_or_says_what_moved():
+    run(what_moves_in(0.01))
 
-    run(main())
+
+def test_timeout_zero_moves_nothing_or_says_what_moved():
+    run(what_moves_in(0))
+
+
+async def what_moves_in(timeout: float) -> None:
+    a, b = Channel.pair(buffer_bytes=3)
+    with pytest.raises(Timeout):
+        await a.read_async(bytearray(1), timeout=timeout)
+    with pytest.raises(Timeout) as cut:
+        await a.write_all_async(b"abcde", timeout=timeout)
+    assert cut.value.written == 3
+    with pytest.raises(Timeout):
+        await a.write_async(b"x", timeout=timeout)
+    with pytest.raises(Timeout) as cut:
+        await b.read_exactly_async(5, timeout=timeout)
+    assert cut.value.partial == b"abc"
+    await a.write_all_async(b"de", timeout=timeout)
+    assert await b.read_exactly_async(2, timeout=timeout) == b"de"
 
 
 @pytest.mark.parametrize("timeout", [10, 1e12, float("inf")])

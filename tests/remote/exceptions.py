@@ -53,7 +53,11 @@ ACROSS_PROCESSES |= {
         "a side that leaves says so behind its last bytes, and these wait for room over there"
     ),
     "test_the_default_buffer_is_one_mebibyte": TWO_BUFFERS,
+    "test_the_default_buffer_holds_one_mebibyte_each_way": TWO_BUFFERS,
     "test_timeout_zero_still_takes_what_is_there": TWO_BUFFERS,
+    "test_timeout_zero_moves_nothing_or_says_what_moved": TWO_BUFFERS,
+    "test_the_last_byte_read_by_a_coroutine_wakes_a_blocked_thread": TWO_BUFFERS,
+    "test_a_woken_task_leaves_no_hold_on_its_buffer": TWO_BUFFERS,
     "test_a_timeout_with_nothing_moved_says_so": TWO_BUFFERS,
     "test_a_thread_writes_and_a_coroutine_reads_every_byte": STAGE,
     "test_tens_of_megabytes_in_odd_pieces_are_exact": STAGE,
@@ -68,6 +72,9 @@ ACROSS_PROCESSES |= {
 SENDER_ELSEWHERE = {
     "test_the_undelivered_messages_are_the_very_same_objects": (
         "the sender is not here, and its objects are not either"
+    ),
+    "test_a_reader_left_behind_on_a_closed_loop_does_not_hurt_the_writer": (
+        "the loop that is closed is not that of the reader: it is in the other process"
     ),
     "test_a_name_is_a_str": OWN_BROKERS,
     "test_a_name_is_not_empty": OWN_BROKERS,

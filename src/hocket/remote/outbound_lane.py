@@ -27,7 +27,10 @@ class OutboundLane(Lane):
     def offer(self, message: Message) -> bool | None:
         size = len(message) if type(message) is bytes else size_of(message)
         messages = self.messages
-        full = len(messages) + len(self.in_flight) >= self.messages_max
+        full = (
+            len(messages) + len(self.in_flight) >= self.messages_max
+            and self._held() >= self.messages_max
+        )
         if self.closing:  # no call lies between this look and the append
             return False
         if full:
@@ -53,7 +56,7 @@ class OutboundLane(Lane):
 
     def fits(self, message: Message) -> bool:
         size = size_of(message)
-        if len(self.messages) + len(self.in_flight) >= self.messages_max:
+        if self._held() >= self.messages_max:
             return False
         if size < self.large_from and not self.large_count:
             return True
@@ -61,11 +64,20 @@ class OutboundLane(Lane):
             return self._bytes_allow(size)
 
     def has_room(self) -> bool:
-        held = len(self.messages) + len(self.in_flight)
-        return held <= self.messages_max // 2 and self.large_bytes <= self.bytes_max // 2
+        return self._held() <= self.messages_max // 2 and self.large_bytes <= self.bytes_max // 2
+
+    def _held(self) -> int:
+        """How many are on their way. Another thread may move some between our two looks: those
+        would count twice, or not at all."""
+        in_flight, messages = self.in_flight, self.messages
+        while True:
+            flying = len(in_flight)
+            held = flying + len(messages)
+            if len(in_flight) == flying:
+                return held
 
     def _bytes_allow(self, size: int) -> bool:
-        count = len(self.in_flight) + len(self.messages)
+        count = self._held()
         at_most = self.large_bytes + (count - self.large_count) * self.large_from + size
         if at_most <= self.bytes_max or not count:
             return True

@@ -259,11 +259,11 @@ class Conversation:
                     target=self._loop.run_forever, name="test: loop", daemon=True
                 )
                 self._loop_thread.start()
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        cancelling.cancel = future.cancel
+        running = Awaiting(coroutine, self._loop)
+        cancelling.cancel = running.cancel
         if cancelling.wanted:
-            future.cancel()
-        return future.result()
+            running.cancel()
+        return running.result()
 
     def _do_filled(self, coroutine: Any) -> list[bytes]:
         return _contents(self._awaited_buffers.pop(id(coroutine)))
@@ -425,6 +425,32 @@ def _writable(value: Any) -> memoryview | None:
 class Cancelling:
     wanted = False
     cancel: Any = None
+
+
+class Awaiting:
+    """A coroutine that runs on the loop of another thread.
+
+    What it gives is what its task gave: `run_coroutine_threadsafe` calls one cancelled that had its
+    result when the cancellation came.
+    """
+
+    def __init__(self, coroutine: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._tasks: queue.SimpleQueue[asyncio.Task[Any]] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[asyncio.Task[Any]] = queue.SimpleQueue()
+        loop.call_soon_threadsafe(self._begin, coroutine)
+        self._task = self._tasks.get()
+
+    def _begin(self, coroutine: Any) -> None:
+        task = self._loop.create_task(coroutine)
+        task.add_done_callback(self._ended.put)
+        self._tasks.put(task)
+
+    def cancel(self) -> None:
+        self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def result(self) -> Any:
+        return self._ended.get().result()
 
 
 class Method:
