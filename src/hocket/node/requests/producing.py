@@ -235,13 +235,13 @@ class Producing:
         refused: int | None = None,
     ) -> None:
         self._check(info, payload)
-        is_comparable = True
+        sent_crc = None
         if self._wiring.hooks.on_publish is not None:
+            sent_crc = info.header.body_crc
             info, payload = self._hooked(hosted, origin.connection, info, payload)
-            is_comparable = False
         if self._wiring.hooks.meter is not None:
             self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
-        self._store(hosted, origin, info, payload, user, refused, is_comparable)
+        self._store(hosted, origin, info, payload, user, refused, sent_crc)
 
     def _store(
         self,
@@ -251,12 +251,13 @@ class Producing:
         payload: memoryview,
         user: str,
         refused: int | None,
-        is_comparable: bool,
+        sent_crc: int | None = None,
     ) -> None:
+        """`sent_crc` is that of the batch as it was sent, if plug-ins may have changed it."""
         self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
-        if not is_comparable:
-            batch.crc = None
+        if sent_crc is not None:
+            batch.crc, batch.changeable = sent_crc, True
         if self._wiring.hooks.tracer is not None and info.header.flags & FLAG_HEADERS:
             core = hosted.core
             self._wiring.hooks.tracer.arrived(origin, core.topic, core.number, payload, info)
@@ -271,7 +272,7 @@ class Producing:
         """The batch as plug-ins want it; raises why they do not.
 
         One that is stored already is not shown to them again: what they make of it may differ every
-        time. So while there are such plug-ins, a repetition is known by its sequence alone.
+        time. So a repetition is compared with what was sent before, and not with what is stored.
         """
         on_publish, core = self._wiring.hooks.on_publish, hosted.core
         assert on_publish is not None
@@ -404,7 +405,8 @@ class Producing:
             return
         user = self._user_of(waiting.session, waiting.topic, hosted, info)
         refused = None if opened is None else _refused_before(opened, waiting.number, info)
-        self._store(hosted, origin, info, payload, user, refused, is_comparable=False)
+        sent_crc = waiting.info.header.body_crc
+        self._store(hosted, origin, info, payload, user, refused, sent_crc)
 
     def _hosted(self, waiting: Waiting) -> Hosted | None:
         return self._wiring.partitions.get(waiting.group)
