@@ -187,8 +187,8 @@ class Apart:
         self._warden.close(GOODBYE_SECONDS)
         drain.join(GOODBYE_SECONDS)
         with self._lock:
-            for each in self._open:  # one may have started meanwhile
-                each.socket.close()
+            for other in self._open:  # one may have started meanwhile
+                other.socket.close()
             self._open.clear()
             self._is_closed = True
 
