@@ -28,6 +28,7 @@ class Settings:
     rates: dict[str, float] = field(default_factory=dict)
     owner: str | None = None
     strict: bool = False
+    dry_run: bool = False
 
 
 def test_settings_are_made_by_their_dataclass():
@@ -50,6 +51,7 @@ def test_settings_are_made_by_their_dataclass():
         ({"directory": "/x", "mode": "c"}, "'mode' must be 'a' or 'b', not 'c'"),
         ({"directory": "/x", "names": ["n", 3]}, "'names.1' must be a text, not 3"),
         ({"directory": "/x", "owner": 3}, "'owner' must be a text, not 3"),
+        ({"directory": "/x", "dry-run": True, "dry_run": False}, "'dry_run' is set twice"),
     ],
 )
 def test_a_wrong_setting_is_named(given: dict[str, object], words: str):

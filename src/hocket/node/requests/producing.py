@@ -11,6 +11,7 @@ from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.dedupe import NEW
 from hocket.core.partition.events import StageAcked, StageKey
+from hocket.core.session.permissions import IN_PROCESS
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import (
     CorruptData,
@@ -240,12 +241,15 @@ class Producing:
             sent_crc, core = info.header.body_crc, hosted.core
             # One that is stored already is not shown to plug-ins again: what they make of it may
             # differ every time. It is compared with what was sent before, not with what is stored.
-            if core.dedupe.judge(info.producer_id, info.epoch, info.sequence) is NEW:
-                session = self._wiring.sessions.get(origin.connection)
-                who = "" if session is None else session.rights.user
-                delayed = hosted.waits_for != 0
+            known = core.dedupe.producers.get(info.producer_id)
+            if (  # first what most are, without a call
+                known is not None
+                and info.sequence == known.next_sequence
+                and info.epoch == known.epoch
+            ) or core.dedupe.judge(info.producer_id, info.epoch, info.sequence) is NEW:
+                who = "" if user == IN_PROCESS else user
                 made = on_publish(passing_of(
-                    (core.topic, core.number, who, payload, info, delayed, False)
+                    (core.topic, core.number, who, payload, info, hosted.waits_for != 0, False)
                 ))  # fmt: skip
                 if made is not None:
                     info, payload = self._made(made)
