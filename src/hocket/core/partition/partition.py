@@ -164,7 +164,7 @@ class Partition:
         self.dedupe.appended(
             batch.producer_id,
             batch.epoch,
-            Remembered(batch.sequence, base, index, batch.crc, True),
+            Remembered(batch.sequence, base, index, batch.crc, batch.changeable),
             event.now_us,
         )
         pending = _Pending(index, self.end, [(origin, batch.sequence, base)])
