@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from typing import cast
+
 import pytest
 
 from hocket.errors import CorruptData
@@ -10,7 +14,7 @@ from hocket.log.checkpointer import Checkpointer
 from hocket.log.model import SegmentAway
 from hocket.log.store import ReadResult
 from hocket.log.tier import jobs, stub, tiering
-from hocket.log.tier.place import TierRules
+from hocket.log.tier.place import AwayError, StorageTier, TierRules
 from hocket.log.tier.tiering import Tiering
 from hocket.sim.disk import PowerLoss
 from tests.support.log.tier_world import AT_ONCE, Place, TierWorld
@@ -252,6 +256,18 @@ def test_a_sweep_finds_what_a_crash_left_and_what_is_missing():
     world.run_until(lambda: stranger not in world.place.kept)  # type: ignore[union-attr]
     assert foreign in world.place.kept
     assert "missing in storage tier 'sim'" in world.store.stats(1).problem
+
+
+def test_a_place_whose_list_does_not_end_is_told_so_and_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    class Endless:
+        def keys(self, prefix: str) -> Iterator[str]:
+            return (f"{prefix}{number}" for number in itertools.count())
+
+    monkeypatch.setattr(jobs, "KEYS_MAX", 10)
+    with pytest.raises(AwayError, match="it lists more than 10 keys"):
+        jobs.keys_of(cast(StorageTier, Endless()), "a/")
 
 
 def test_without_the_plug_in_reads_say_where_the_messages_are():

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hocket
 from hocket.addresses import Address
+from hocket.errors import Timeout
 from hocket.metrics import endpoint as door, gathering
 from hocket.metrics.endpoint import ASKING_MAX
 from hocket.metrics.meters import BOUNDS, Histogram, Publishing
@@ -209,6 +210,49 @@ def test_a_topic_may_be_deleted_in_the_middle_of_a_scrape(monkeypatch: pytest.Mo
         broker.on_its_thread(lambda: list(steps))
     assert len(found.samples["hocket_partition_end_offset"]) <= 1
     assert found.samples["hocket_under_replicated_partitions"] == [((), 0)]
+
+
+def test_who_asks_all_the_time_has_the_numbers_gathered_a_tenth_of_it():
+    made, threads = [], []
+
+    def make() -> bytes:
+        made.append(threading.active_count())
+        time.sleep(0.02)
+        return b"%d" % len(made)
+
+    shared, until = door.Shared(make), time.monotonic() + 0.5
+    answers: set[bytes] = set()
+
+    def ask() -> None:
+        while time.monotonic() < until:
+            answers.add(shared())
+
+    for _ in range(8):
+        threads.append(threading.Thread(target=ask))
+        threads[-1].start()
+    for each in threads:
+        each.join()
+    assert 1 <= len(made) <= 4
+    assert answers == {b"%d" % each for each in range(1, len(made) + 1)}
+    time.sleep(0.02 * (door.REST + 5))
+    assert shared() == b"%d" % len(made)  # a new one, which was counted when it was made
+    assert len(made) == len(answers) + 1
+
+
+def test_numbers_that_cannot_be_gathered_are_told_and_hold_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fail() -> bytes:
+        raise Timeout("the node has not answered")
+
+    shared = door.Shared(fail)
+    for _ in range(2):
+        with pytest.raises(Timeout, match="has not answered"):
+            shared()
+    monkeypatch.setattr(door, "ANSWER_SECONDS", 0.01)
+    shared._lock.acquire()
+    with pytest.raises(Timeout, match="that takes long"):
+        shared()
 
 
 def test_a_histogram_counts_what_it_saw():

@@ -22,7 +22,7 @@ from hocket import frames
 from hocket.core.session.numbers import numbers_of
 from hocket.errors import Busy, HocketError, NotAllowed, Rejected
 from hocket.node.requests import dockets
-from hocket.plugins import apart, apart_main
+from hocket.plugins import apart, apart_main, warden
 from hocket.plugins.enabling import enable
 from hocket.plugins.found import Unusable
 from hocket.plugins.letters import Inbox, Kind
@@ -260,6 +260,26 @@ def test_a_node_that_goes_down_refuses_what_waits():
     refused = raw._frames.get(timeout=10)
     assert isinstance(refused, frames.PushRefused)
     assert (refused.sequence, refused.code) == (0, "shuttingDown")
+
+
+def test_a_process_that_starts_while_the_node_goes_down_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    one = apart.Apart("one", {"memory_bytes": 0}, 1.0)
+    ready = warden.Ready(("on_publish",), "closed", "")
+    pairs = [socket.socketpair() for _ in range(4)]
+    before, latest, meanwhile, too_late = (
+        warden.Process(0, ours, Inbox(1_000), ready) for ours, _ in pairs
+    )
+    monkeypatch.setattr(one._warden, "close", lambda _seconds: one.started(meanwhile))
+    monkeypatch.setattr(apart, "GOODBYE_SECONDS", 0.1)
+    one.started(before)  # whose end no loop has seen
+    one.started(latest)
+    one.close()
+    one.started(too_late)
+    assert [ours.fileno() for ours, _ in pairs] == [-1] * 4
+    for _, its in pairs:
+        its.close()
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch):

@@ -20,6 +20,7 @@ import jwt
 import pytest
 
 from hocket.plugins import TierRules, hook
+from hocket.plugins.settings import settings_of
 from hocket.plugins.testing import AuthenticatorSuite, CodecSuite, StorageTierSuite
 from tests.plugins.test_examples import EXAMPLES, key_set
 
@@ -306,6 +307,30 @@ class TestSignedTokens(AuthenticatorSuite):
             signed("alice", key=ANOTHER), signed("alice", exp=time.time() - 60),
             signed("alice", aud="another"),
         ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "token",
+        [
+            signed("alice", nbf=time.time() + 3_600),
+            signed("alice", iat=time.time() + 3_600),
+            signed("alice", exp=float("nan")),
+            signed("alice", exp=float("inf")),
+            signed("alice", exp="soon"),
+            signed("alice", sub=None),
+            signed("alice", sub=["alice"]),
+            signed("alice", filling="x" * 20_000),
+            signed("alice", nested=json.loads("[" * 500 + "]" * 500)).replace("W1tb", "W1tbW1tb"),
+            jwt.encode({"sub": "alice", "aud": "hocket", "exp": 1 << 40}, None, "none"),
+            jwt.encode({"sub": "alice", "aud": "hocket"}, SECRET, "HS256"),
+            "." * 5_000,
+            "e30.e30.e30",
+            "\udc80.e30.e30",
+        ],
+    )
+    def test_nonsense_is_nobodys(self, token: str, tmp_path: Path):
+        kind = self.plugin()
+        plugin = kind(settings_of(kind.Settings, self.settings(tmp_path)))
+        assert plugin.authenticate(token) is None
 
 
 def secret_of(user: str) -> str:

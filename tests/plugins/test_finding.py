@@ -28,6 +28,7 @@ class Settings:
     rates: dict[str, float] = field(default_factory=dict)
     owner: str | None = None
     strict: bool = False
+    dry_run: bool = False
 
 
 def test_settings_are_made_by_their_dataclass():
@@ -50,6 +51,7 @@ def test_settings_are_made_by_their_dataclass():
         ({"directory": "/x", "mode": "c"}, "'mode' must be 'a' or 'b', not 'c'"),
         ({"directory": "/x", "names": ["n", 3]}, "'names.1' must be a text, not 3"),
         ({"directory": "/x", "owner": 3}, "'owner' must be a text, not 3"),
+        ({"directory": "/x", "dry-run": True, "dry_run": False}, "'dry_run' is set twice"),
     ],
 )
 def test_a_wrong_setting_is_named(given: dict[str, object], words: str):
@@ -96,6 +98,16 @@ class Breaks(Plain):
         raise RuntimeError("no licence")
 
 
+class Leaves:
+    api = 1
+
+    def __init__(self) -> None:
+        raise SystemExit(4)
+
+    @hook
+    def on_close(self) -> None: ...
+
+
 class Later:
     api = 1
 
@@ -123,6 +135,7 @@ class Yields:
         (WrongArgument, {}, "wants a hook that is not there.*message"),
         (Empty, {}, "has no hook"),
         (Breaks, {}, "cannot be started: RuntimeError: no licence"),
+        (Leaves, {}, "cannot be started: SystemExit: 4"),
         (Plain, {"x": 1}, "has no settings, and 'x' is set"),
     ],
 )
@@ -136,12 +149,15 @@ def test_installed_packages_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     package(tmp_path, "tuner", "class Plugin:\n    import hocket.plugins as p\n    api = 1\n"
             "    policy = 'open'\n    @p.hook\n    def on_close(self): pass\n")  # fmt: skip
     package(tmp_path, "broken", "import nothing_of_that_name\n")
+    package(tmp_path, "hostile", "class Meta(type):\n    @property\n    def api(cls): 1 / 0\n"
+            "class Plugin(metaclass=Meta): pass\n")  # fmt: skip
     monkeypatch.syspath_prepend(tmp_path)
     by_name = {each.name: each for each in map(describe, installed())}
     assert by_name["tuner"].package == "tuner-package"
     assert by_name["tuner"].version == "1.5"
     assert (by_name["tuner"].hooks, by_name["tuner"].policy) == (("on_close",), "open")
     assert "cannot be imported: ModuleNotFoundError" in by_name["broken"].problem
+    assert "cannot be imported: ZeroDivisionError" in by_name["hostile"].problem
 
 
 def test_one_that_cannot_be_used_keeps_a_node_from_starting_unless_it_may_fail(

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +141,36 @@ def test_a_repeated_batch_is_stored_once_though_it_would_be_changed_otherwise():
                 assert (acked.sequence, acked.offsets) == (sequence, frames.packed([sequence]))
         assert all_values(broker.client, "t", 2) == [b"0", b"1"]
         assert broker.client.describe("t").partitions[0].end == 2
+
+
+@pytest.mark.parametrize("apart", [(), (Stamp,)])
+def test_another_batch_is_no_repetition_though_both_would_be_changed(apart: tuple[type, ...]):
+    with broker_with(Stamp, apart=apart) as broker:
+        broker.client.create_topic("t")
+        with Raw(broker) as raw:
+            raw.send(frames.OpenProducer(2, "t"))
+            opened = raw.next(frames.ProducerOpened)
+
+            def push(value: bytes, kind: type) -> frames.Frame:
+                batch = encode([value], timestamps=7, producer_id=opened.producer_id, sequence=0)
+                raw.send(frames.Push(0, opened.handle, 0), [batch])
+                return raw.next(kind)
+
+            push(b"one", frames.PushAcked)
+            assert push(b"two", frames.PushRefused).code == "producerConflict"
+            push(b"one", frames.PushAcked)
+        assert all_values(broker.client, "t", 1) == [b"ONE"]
+
+
+def test_after_a_restart_a_changed_batch_is_known_by_its_sequence(tmp_path: Path):
+    batch = encode([b"one"], timestamps=7, producer_id=b"a producer of 16", sequence=0)
+    for _ in range(2):
+        with broker_with(Stamp, path=tmp_path) as broker:
+            broker.client.create_topic("t", exist_ok=True)
+            with Raw(broker) as raw:
+                raw.send(frames.Publish(2, "t", 0), [batch])
+                assert raw.next(frames.Published).offset == 0
+            assert broker.client.describe("t").partitions[0].end == 1
 
 
 def test_records_cannot_be_added():
@@ -280,7 +311,9 @@ class Raw:
     def next(self, kind: type) -> Any:
         while True:
             frame = self._frames.get(timeout=10)
-            assert not isinstance(frame, frames.Failure | frames.PushRefused), frame
+            assert isinstance(frame, kind) or not isinstance(
+                frame, frames.Failure | frames.PushRefused
+            ), frame
             if isinstance(frame, kind):
                 return frame
 

@@ -27,9 +27,12 @@ class Wild:
             time.sleep(float(word[5:]))
         elif word == b"sleep":
             time.sleep(1_000)
-        elif word == b"spin":
-            while True:
+        elif word.startswith(b"spin"):
+            until = time.perf_counter() + float(word[5:] or "inf")
+            while time.perf_counter() < until:
                 pass
+        elif word.startswith(b"eat "):
+            bytearray(b"x") * (int(word[4:]) << 20)
         elif word == b"eat":
             eaten = []
             while True:

@@ -15,6 +15,10 @@ import jwt
 
 from hocket.plugins import hook
 
+# What is wrong with numbers and nesting is not told as an error of the library by all its versions.
+NOT_VALID = (jwt.InvalidTokenError, ValueError, ArithmeticError, RecursionError)
+TOKEN_CHARS_MAX = 16_384  # a longer one is not read: that would take the node's thread
+
 
 class SignedTokens:
     api = 1
@@ -32,9 +36,11 @@ class SignedTokens:
 
     @hook
     def authenticate(self, token: str) -> str | None:
+        if len(token) > TOKEN_CHARS_MAX:
+            return None
         try:
             named = jwt.get_unverified_header(token).get("kid")
-        except jwt.InvalidTokenError:
+        except NOT_VALID:
             return None  # it is a token of another kind
         for key in self._keys:
             if named in (None, key.key_id):
@@ -48,7 +54,7 @@ class SignedTokens:
                         issuer=self._settings.issuer,
                         options={"require": ["exp", "sub"]},
                     )
-                except jwt.InvalidTokenError:
+                except NOT_VALID:
                     continue
                 return str(claims["sub"])
         return None

@@ -23,9 +23,9 @@ from time import monotonic, sleep
 from typing import Any
 
 from hocket.addresses import Address
-from hocket.errors import HocketError, NotAllowed
+from hocket.errors import HocketError, NotAllowed, Timeout
 from hocket.node.broker import bind
-from hocket.plugins.doors import Surroundings
+from hocket.plugins.doors import ANSWER_SECONDS, Surroundings
 
 log = logging.getLogger("hocket.metrics")
 AT_ONCE_MAX = 8  # requests of a kind; more are told to come again
@@ -33,8 +33,36 @@ ASKING_MAX = 64  # connections whose request has not come yet
 REQUEST_SECONDS = 10.0  # without a byte
 CONNECTION_SECONDS = 30.0  # whatever it does
 FULL_SECONDS = 0.05  # until it is tried again to accept one: the process has no file left, say
+REST = 9  # times as long as it took, an answer is not made anew
 CLOSE_SECONDS = 1.0  # for answers that are being written when the node goes down
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Shared:
+    """An answer that one makes at a time, and that is everybody's for a while.
+
+    All threads of a process share one interpreter: eight that gather and write numbers all the time
+    leave the node's thread a tenth of it. So of any time a tenth, at most, goes into answers.
+    """
+
+    def __init__(self, make: Callable[[], bytes]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._answer = b""
+        self._good_until = 0.0
+
+    def __call__(self) -> bytes:
+        if not self._lock.acquire(timeout=ANSWER_SECONDS):
+            raise Timeout("the numbers are being gathered, and that takes long; try again")
+        try:
+            began = monotonic()
+            if began >= self._good_until:
+                self._answer = self._make()
+                ended = monotonic()
+                self._good_until = ended + REST * (ended - began)
+            return self._answer
+        finally:
+            self._lock.release()
 
 
 class Endpoint:
@@ -68,7 +96,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, listen: Address, around: Surroundings, expose: Callable[[], bytes]) -> None:
         self.around = around
-        self.expose = expose
+        self.expose = Shared(expose)
         self.slots = threading.Semaphore(AT_ONCE_MAX)
         self.health_slots = threading.Semaphore(AT_ONCE_MAX)
         self._lock = threading.Lock()

@@ -98,8 +98,10 @@ class Apart:
         self.dropped: Counter[str] = Counter()  # by hook: what was to be told
         self.events: Events
         self._warden = Warden(name, setup, self)
-        self._lock = threading.Lock()  # over the next three
+        self._lock = threading.Lock()  # over the next five
+        self._is_closed = False
         self._latest: Process | None = None  # also one that the loop has not heard of
+        self._open: set[Process] = set()  # whose sockets are; a loop that has ended closes none
         self._loop: Loop | None = None
         self._early: list[Callable[[], None]] = []  # to be done on the loop's thread, once it is
         self._process: Process | None = None
@@ -184,8 +186,11 @@ class Apart:
                     process.socket.sendall(each)
         self._warden.close(GOODBYE_SECONDS)
         drain.join(GOODBYE_SECONDS)
-        if process is not None:
-            process.socket.close()
+        with self._lock:
+            for other in self._open:  # one may have started meanwhile
+                other.socket.close()
+            self._open.clear()
+            self._is_closed = True
 
     def _drain(self, process: Process | None) -> None:
         """Read what a process still says, so that it can end, and log what it logs."""
@@ -202,7 +207,11 @@ class Apart:
 
     def started(self, process: Process) -> None:
         with self._lock:
+            if self._is_closed:
+                process.socket.close()
+                return
             self._latest = process
+            self._open.add(process)
         self._post(lambda: self._started(process))
 
     def ended(self, why: str, *, killed: bool) -> None:
@@ -247,6 +256,8 @@ class Apart:
                 self._events = 0
             process.socket.close()
             process.is_over.set()
+            with self._lock:
+                self._open.discard(process)
         sent, questions, told = self._sent, self._questions, self._told
         self._sent, self._questions, self._told = deque(), deque(), deque()
         self._unsent.clear()

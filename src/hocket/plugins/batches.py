@@ -33,11 +33,12 @@ class Publish:
     """
 
     __slots__ = ("_batch", "_columns", "_passing", "changes")
+    _batch: Batch
 
     def __init__(self, passing: Passing) -> None:
         self._passing = passing
-        self._batch: Batch | None = None
-        # As they were read, and as they are to be. Replaced, not changed: most need neither.
+        # As they were read, and as they are to be. Replaced, not changed: most need neither. Nor
+        # is `_batch` there before it is looked at: one of these is made for each batch.
         self._columns = self.changes = _NONE
 
     @property
@@ -128,10 +129,12 @@ class Publish:
         return self._columns[name]
 
     def _opened(self) -> Batch:
-        if self._batch is None:
+        try:
+            return self._batch
+        except AttributeError:
             passing = self._passing
             self._batch = parse(passing.payload, passing.info.position, verify=False)
-        return self._batch
+            return self._batch
 
     def _change(self, name: str, column: Sequence[Any]) -> None:
         if len(column) != len(self):

@@ -25,6 +25,23 @@ T = TypeVar("T")
 ANSWER_SECONDS = 10.0
 
 
+def called_on_loop(broker: Broker, call: Callable[[], T], seconds: float) -> T:
+    """What the node's own thread has got by calling this. Raises Timeout."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - handed to the caller
+            outcome.set_exception(error)
+
+    broker.post(run)
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        raise Timeout(f"the node has not answered within {in_seconds(seconds)}") from None
+
+
 class Door(Protocol):
     address: str  # where it listens, for people; empty: nowhere
 
@@ -54,20 +71,7 @@ class Surroundings:
 
     def on_loop(self, call: Callable[[], T]) -> T:
         """Have the node's own thread call this, and wait for it. It must be short."""
-        outcome: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
-                outcome.set_exception(error)
-
-        self.broker.post(run)
-        try:
-            return outcome.result(ANSWER_SECONDS)
-        except TimeoutError:
-            waited = in_seconds(ANSWER_SECONDS)
-            raise Timeout(f"the node has not answered within {waited}") from None
+        return called_on_loop(self.broker, call, ANSWER_SECONDS)
 
     def connector(self, address: str) -> EmbeddedConnector:
         """For a client of the node that acts for somebody at this address, who has to log in."""

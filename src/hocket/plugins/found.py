@@ -78,6 +78,8 @@ def offered_by(point: EntryPoint) -> Any:
     """The class or module that the entry point names, its version checked. Raises Unusable."""
     try:
         offered = point.load()
+        for name in ("api", "policy", "Settings"):
+            getattr(offered, name, None)  # what raises here would raise wherever it is looked at
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -136,7 +138,9 @@ def _instance(name: str, offered: type, settings: Mapping[str, Any]) -> Any:
         return offered() if schema is None else offered(settings_of(schema, settings))
     except OutOfRange as error:
         raise Unusable(f"plug-in '{name}': {error}") from error
-    except Exception as error:
+    except BaseException as error:  # SystemExit, too: it would end the node without a word
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise Unusable(
             f"plug-in '{name}' cannot be started: {type(error).__name__}: {error}"
         ) from error

@@ -28,6 +28,8 @@ def settings_of(schema: type, given: Mapping[str, Any]) -> Any:
         if field not in fields:
             known = ", ".join(each.replace("_", "-") for each in fields) or "none"
             raise OutOfRange(f"the setting '{name}' is unknown; there are: {known}")
+        if field in values:
+            raise OutOfRange(f"the setting '{name}' is set twice, once with '-' and once with '_'")
         values[field] = _checked(name, value, hints[field])
     missing = [
         name

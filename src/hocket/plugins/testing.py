@@ -18,7 +18,6 @@ production, but that the client is within the process, and so may do everything.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,7 @@ from hocket.node.broker import Broker
 from hocket.node.settings import NodeSettings
 from hocket.plugins import conformance
 from hocket.plugins.conformance import CodecSuite, StorageTierSuite, raises
+from hocket.plugins.doors import called_on_loop
 from hocket.plugins.enabling import DEADLINE_MS, MEMORY_MAX, start_apart
 from hocket.plugins.found import make
 from hocket.plugins.host import Host
@@ -67,16 +67,7 @@ class BrokerWith:
 
     def on_its_thread(self, call: Callable[[], T]) -> T:
         """Have the broker's own thread call this."""
-        outcome: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                outcome.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
-                outcome.set_exception(error)
-
-        self._broker.post(run)
-        return outcome.result(DONE_SECONDS)
+        return called_on_loop(self._broker, call, DONE_SECONDS)
 
 
 @contextmanager

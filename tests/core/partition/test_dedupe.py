@@ -214,6 +214,17 @@ def test_a_repetition_has_the_same_checksum():
     assert dedupe.judge(ALICE, 1, 2, 111) == NEW
 
 
+def test_what_is_changed_before_it_is_stored_is_compared_with_what_was_sent():
+    dedupe = with_checksums(111)  # read back from the log
+    dedupe.appended(ALICE, 1, Remembered(1, 10, 2, 222, as_sent=True), now_us=1)
+    assert dedupe.judge(ALICE, 1, 0, 999, changeable=True) == Duplicate(0, 1)
+    assert dedupe.judge(ALICE, 1, 1, 999, changeable=True) == Differs()
+    assert dedupe.judge(ALICE, 1, 1, 222, changeable=True) == Duplicate(10, 2)
+    copy = restored(dedupe, 2)
+    assert copy.judge(ALICE, 1, 1, 999, changeable=True) == Duplicate(10, 2)
+    assert copy.judge(ALICE, 1, 1, 222) == Duplicate(10, 2)
+
+
 def test_checksums_are_remembered_by_snapshots_and_rewinds():
     dedupe = with_checksums(111, 222, 333)
     copy = restored(dedupe, 2)

@@ -64,8 +64,8 @@ def _list_running(server: Server, as_json: bool) -> None:
                 [
                     (node.name, each.plugin, _state(each), each.policy, each.hook, each.calls,
                      each.rejections, each.failures, each.slow, each.waiting, each.dropped,
-                     output.seconds(each.total_us / 1e6 / max(1, each.calls)),
-                     output.seconds(each.max_us / 1e6))
+                     output.milliseconds(each.total_us / 1e6 / max(1, each.calls)),
+                     output.milliseconds(each.max_us / 1e6))
                     for node in nodes
                     for each in node.hooks
                 ],

@@ -44,6 +44,7 @@ class Remembered(NamedTuple):
     base_offset: int
     entry: int  # the index of its entry in the log
     crc: int | None = None  # of its body; None: an old snapshot did not say
+    as_sent: bool = False  # the checksum is of what its producer sent, whatever became of that
 
 
 class Owner(NamedTuple):
@@ -128,9 +129,19 @@ class Dedupe:
         self.holed: dict[bytes, int] = {}  # producer -> the epoch in which batches are lost
 
     def judge(
-        self, producer_id: bytes, epoch: int, sequence: int, crc: int | None = None
+        self,
+        producer_id: bytes,
+        epoch: int,
+        sequence: int,
+        crc: int | None = None,
+        *,
+        changeable: bool = False,
     ) -> Verdict:
-        """Without a `crc`, the sequence alone decides what is a repetition."""
+        """Without a `crc`, the sequence alone decides what is a repetition.
+
+        `changeable`: batches are changed before they are stored. So those that were read back from
+        the log cannot be compared with what a producer sends.
+        """
         if producer_id == NO_PRODUCER:
             return NEW
         state = self.producers.get(producer_id)
@@ -145,7 +156,8 @@ class Dedupe:
             return Gap(expected)
         for batch in state.recent:
             if batch.sequence == sequence:
-                if crc is not None and batch.crc is not None and crc != batch.crc:
+                is_comparable = batch.as_sent or not changeable
+                if is_comparable and crc is not None and batch.crc not in (None, crc):
                     return Differs()
                 return Duplicate(batch.base_offset, batch.entry)
         if self.is_holed(producer_id, epoch):
@@ -272,7 +284,7 @@ class Dedupe:
         for producer_id, state in self.producers.items():
             known = state.up_to(entry)
             if known is not None:
-                recent = [list(batch) for batch in known.recent]
+                recent = [list(batch[:-1]) for batch in known.recent]  # but `as_sent`
                 used = known.last_used_us
                 taken[producer_id.hex()] = [known.epoch, known.next_sequence, used, recent]
                 if known.epoch == state.epoch:

@@ -62,6 +62,7 @@ class Batch:
     # Of the body, to tell a repetition from another batch. None: the sequence alone decides.
     crc: int | None = None
     dues: array[int] | None = None  # of a batch that waits: when each of its records is due
+    changeable: bool = False  # plug-ins may change batches: what is sent is not what is stored
 
 
 # --- events --------------------------------------------------------------------------------------

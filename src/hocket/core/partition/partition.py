@@ -119,7 +119,9 @@ class Partition:
 
     def _produce(self, event: Produce) -> list[Effect]:
         batch, origin = event.batch, event.origin
-        verdict = self.dedupe.judge(batch.producer_id, batch.epoch, batch.sequence, batch.crc)
+        verdict = self.dedupe.judge(
+            batch.producer_id, batch.epoch, batch.sequence, batch.crc, changeable=batch.changeable
+        )
         if isinstance(verdict, Duplicate):
             return self._again(origin, batch.sequence, verdict)
         if isinstance(verdict, Differs):
@@ -162,7 +164,7 @@ class Partition:
         self.dedupe.appended(
             batch.producer_id,
             batch.epoch,
-            Remembered(batch.sequence, base, index, batch.crc),
+            Remembered(batch.sequence, base, index, batch.crc, batch.changeable),
             event.now_us,
         )
         pending = _Pending(index, self.end, [(origin, batch.sequence, base)])

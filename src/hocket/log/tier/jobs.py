@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 CHUNK_BYTES = 1 << 20
+KEYS_MAX = 1_000_000  # that a place lists: at 64 MiB a segment that is 64 TB of one store
 FETCHED = "fetched"  # the directory of segments that were fetched; emptied at every start
 FORMAT_WITH_STUBS = 3  # an older version would take a segment that is away for lost
 
@@ -153,5 +154,14 @@ def remove(place: StorageTier, keys: Sequence[str], prefixes: Sequence[str]) -> 
 
 
 def keys_of(place: StorageTier, prefix: str) -> frozenset[str]:
-    """Those alone that begin so: a place that lists others as well must not have them removed."""
-    return frozenset(key for key in place.keys(prefix) if key.startswith(prefix))
+    """Those alone that begin so: a place that lists others as well must not have them removed.
+
+    One that lists the same page again and again would otherwise never end, or take all memory.
+    """
+    found = set()
+    for count, key in enumerate(place.keys(prefix)):
+        if count == KEYS_MAX:
+            raise AwayError(f"it lists more than {KEYS_MAX:,} keys")
+        if key.startswith(prefix):
+            found.add(key)
+    return frozenset(found)

@@ -9,8 +9,9 @@ from hocket import frames
 from hocket.core.metadata.catalogue import Topic
 from hocket.core.origin import Origin
 from hocket.core.partition import events
-from hocket.core.partition.dedupe import New
+from hocket.core.partition.dedupe import NEW
 from hocket.core.partition.events import StageAcked, StageKey
+from hocket.core.session.permissions import IN_PROCESS
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import (
     CorruptData,
@@ -36,7 +37,7 @@ from hocket.model import (
 from hocket.node.identity import audit
 from hocket.node.requests.dockets import Dockets, Waiting, docket_of
 from hocket.node.requests.transacting import Transacting
-from hocket.node.running.hooks import Judged, Passing
+from hocket.node.running.hooks import Judged, Passing, passing_of
 from hocket.node.running.partitions import Hosted, batch_of
 from hocket.node.wiring import Servant, Wiring
 from hocket.wire.batch import (
@@ -235,13 +236,26 @@ class Producing:
         refused: int | None = None,
     ) -> None:
         self._check(info, payload)
-        is_comparable = True
-        if self._wiring.hooks.on_publish is not None:
-            info, payload = self._hooked(hosted, origin.connection, info, payload)
-            is_comparable = False
+        on_publish, sent_crc = self._wiring.hooks.on_publish, None
+        if on_publish is not None:
+            sent_crc, core = info.header.body_crc, hosted.core
+            # One that is stored already is not shown to plug-ins again: what they make of it may
+            # differ every time. It is compared with what was sent before, not with what is stored.
+            known = core.dedupe.producers.get(info.producer_id)
+            if (  # first what most are, without a call
+                known is not None
+                and info.sequence == known.next_sequence
+                and info.epoch == known.epoch
+            ) or core.dedupe.judge(info.producer_id, info.epoch, info.sequence) is NEW:
+                who = "" if user == IN_PROCESS else user
+                made = on_publish(passing_of(
+                    (core.topic, core.number, who, payload, info, hosted.waits_for != 0, False)
+                ))  # fmt: skip
+                if made is not None:
+                    info, payload = self._made(made)
         if self._wiring.hooks.meter is not None:
             self._wiring.hooks.meter.pushed(origin, hosted.core.number, info.sequence)
-        self._store(hosted, origin, info, payload, user, refused, is_comparable)
+        self._store(hosted, origin, info, payload, user, refused, sent_crc)
 
     def _store(
         self,
@@ -251,12 +265,13 @@ class Producing:
         payload: memoryview,
         user: str,
         refused: int | None,
-        is_comparable: bool,
+        sent_crc: int | None = None,
     ) -> None:
+        """`sent_crc` is that of the batch as it was sent, if plug-ins may have changed it."""
         self._wiring.partitions.admit(hosted.group, info.header.length + OWNER_BYTES)
         batch = batch_of(info, payload)
-        if not is_comparable:
-            batch.crc = None
+        if sent_crc is not None:
+            batch.crc, batch.changeable = sent_crc, True
         if self._wiring.hooks.tracer is not None and info.header.flags & FLAG_HEADERS:
             core = hosted.core
             self._wiring.hooks.tracer.arrived(origin, core.topic, core.number, payload, info)
@@ -264,27 +279,6 @@ class Producing:
         if hosted.waits_for:
             batch.dues = _checked_dues(payload, info, now_us)
         self._wiring.partitions.step(hosted, events.Produce(origin, batch, now_us, user, refused))
-
-    def _hooked(
-        self, hosted: Hosted, connection: int, info: BatchInfo, payload: memoryview
-    ) -> tuple[BatchInfo, memoryview]:
-        """The batch as plug-ins want it; raises why they do not.
-
-        One that is stored already is not shown to them again: what they make of it may differ every
-        time. So while there are such plug-ins, a repetition is known by its sequence alone.
-        """
-        on_publish, core = self._wiring.hooks.on_publish, hosted.core
-        assert on_publish is not None
-        verdict = core.dedupe.judge(info.producer_id, info.epoch, info.sequence)
-        if not isinstance(verdict, New):
-            return info, payload
-        session = self._wiring.sessions.get(connection)
-        user = "" if session is None else session.rights.user
-        delayed = hosted.waits_for != 0
-        made = on_publish(Passing(core.topic, core.number, user, payload, info, delayed, False))
-        if made is None:
-            return info, payload
-        return self._made(made)
 
     def _made(self, made: bytes) -> tuple[BatchInfo, memoryview]:
         payload = memoryview(made)
@@ -345,15 +339,14 @@ class Producing:
         self._dockets.add(waiting)
 
     def _is_next(self, waiting: Waiting) -> bool:
-        """Whether it would be stored now. See `_hooked`: one that is stored is not shown again."""
+        """Whether it would be stored now. See `_produce`: one that is stored is not shown again."""
         hosted, info, opened = self._hosted(waiting), waiting.info, waiting.opened
         if hosted is None:
             return False
         if opened is not None and opened.transaction:
             key = StageKey(opened.transaction, opened.number, opened.producer_id)
             return info.sequence >= hosted.core.stages.next_sequence(key)
-        verdict = hosted.core.dedupe.judge(info.producer_id, info.epoch, info.sequence)
-        return isinstance(verdict, New)
+        return hosted.core.dedupe.judge(info.producer_id, info.epoch, info.sequence) is NEW
 
     def _ask(self, waiting: Waiting, judged: Judged) -> None:
         hooks, hosted = self._wiring.hooks, self._hosted(waiting)
@@ -404,7 +397,8 @@ class Producing:
             return
         user = self._user_of(waiting.session, waiting.topic, hosted, info)
         refused = None if opened is None else _refused_before(opened, waiting.number, info)
-        self._store(hosted, origin, info, payload, user, refused, is_comparable=False)
+        sent_crc = waiting.info.header.body_crc
+        self._store(hosted, origin, info, payload, user, refused, sent_crc)
 
     def _hosted(self, waiting: Waiting) -> Hosted | None:
         return self._wiring.partitions.get(waiting.group)

@@ -10,6 +10,7 @@ is asked, and answered by a call on the node's thread: within the question, or l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hocket.cluster_model import PluginState
@@ -43,6 +44,12 @@ class Passing(NamedTuple):
     info: BatchInfo
     delayed: bool = False
     transaction: bool = False
+
+
+# The same from a tuple of all of them, in half the time: it is made for each batch.
+passing_of: Callable[[tuple[str, int, str, memoryview, BatchInfo, bool, bool]], Passing] = partial(
+    tuple.__new__, Passing
+)
 
 
 class Given(NamedTuple):
