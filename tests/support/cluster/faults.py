@@ -96,8 +96,10 @@ class Faults:
         return self.wait_led()[0]
 
     def _follower(self) -> str:
+        """Of the first partition, too; where nodes are more than replicas some have none of it."""
         leader = self._leader()
-        return self.chance.choice([name for name in self.names if name != leader])
+        kept = {self._ids[each] for each in self.client.describe(self.topic).partitions[0].replicas}
+        return self.chance.choice([name for name in self.names if name in kept - {leader}])
 
     # --- deaths ----------------------------------------------------------------------------------
 

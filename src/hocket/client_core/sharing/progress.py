@@ -16,7 +16,7 @@ the list AFTERWARDS (`consuming.progress` and `producing.gathering` work alike).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any
 
@@ -204,12 +204,15 @@ class SharedProgress:
         self.held.update(zip(offsets, deliveries, strict=False))  # counts may never end
         self.renewed(offsets, leased_us)
 
-    def renewed(self, offsets: Iterable[int], now_us: int) -> None:
+    def renewed(self, offsets: Collection[int], now_us: int) -> None:
         if len(self._until) > 2 * len(self.held) + NOTES_MAX:
             self._until = {each: self._until[each] for each in self.held if each in self._until}
         until = self._until
         until_us = now_us + self.lease_us
-        until.update((each, max(until_us, until.get(each, 0))) for each in offsets)
+        if until.keys().isdisjoint(offsets):  # as with all that is handed out for the first time
+            until.update(dict.fromkeys(offsets, until_us))
+        else:
+            until.update((each, max(until_us, until.get(each, 0))) for each in offsets)
 
     def held_still(self, at_us: int) -> set[int]:
         """The held messages whose lease had not ended at `at_us`, by our own clock."""

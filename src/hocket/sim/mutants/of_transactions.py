@@ -3,9 +3,11 @@
 The rules are those of `docs/internals/transactions.md`: what is staged is kept by a majority before
 the decision (1), only the decider aborts (2), what was applied is known whatever else is forgotten
 (3), transactions of one id are applied in the order of their decisions (4), a number that is
-decided stays as it was decided (6), and who is told of a commit can read it everywhere, though its
-partitions show it one by one (8). That what is staged has room on every disk (5) is shown, with a
-planted bug, by `tests/node/replication/test_transactions.py`.
+decided stays as it was decided (6). Of rule 8, atomic and not isolated, there are three: nothing of
+a transaction is shown before its decision is durable, nothing ever of an aborted one, and who is
+told of a commit can read it everywhere, though its partitions show it one by one. That what is
+staged has room on every disk (5) is shown, with a planted bug, by
+`tests/node/replication/test_transactions.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from hocket.core.partition.events import Batch, Effect, StageAcked, StageBatch
 from hocket.core.partition.partition import Partition
 from hocket.core.partition.stages import Stages
 from hocket.core.transactions.decider import Decider
-from hocket.core.transactions.events import Answer, Applied, CommitAsked
-from hocket.core.transactions.state import Decided
+from hocket.core.transactions.events import Answer, AppendDecision, Applied, Apply, CommitAsked
+from hocket.core.transactions.participants import by_group
+from hocket.core.transactions.state import Decided, PendingCommit
 from hocket.node.background.transactions import Transactions
 from hocket.node.replication.deciders import DeciderMachine
 from hocket.sim.mutants.mutant import Replacements, mutant
@@ -152,6 +155,43 @@ def answer_when_the_first_partition_shows_it() -> Replacements:
     return [(Decider, "_applied", answer)]
 
 
+@mutant(seeds=200)
+def publish_before_the_decision_is_durable() -> Replacements:
+    """Rule 8: partitions show a transaction whose decision may still be lost."""
+    decide = Decider._decide
+
+    def publish(decider: Decider, transaction: str, pending: PendingCommit) -> list[Any]:
+        effects = decide(decider, transaction, pending)
+        (entry,) = effects
+        assert isinstance(entry, AppendDecision)
+        for group, participants in by_group(pending.participants).items():
+            named = tuple((each.producer_id, each.batches) for each in participants)
+            effects.append(Apply(group, transaction, pending.number, entry.index, named))
+        return effects
+
+    return [(Decider, "_decide", publish)]
+
+
+@mutant(seeds=200)
+def publish_what_is_to_be_dropped() -> Replacements:
+    """Rule 8: partition 0 publishes what is aborted: readers see that part of it."""
+    drop = Transactions._drop_here
+
+    def publish(
+        transactions: Transactions, partitions: Any, name: Any, producers: tuple[bytes, ...]
+    ) -> None:
+        for hosted in list(partitions):
+            staged = hosted.core.stages.droppable(name, producers)
+            if staged and hosted.core.number == 0:
+                named = tuple((each.key.producer_id, each.durable) for each in staged)
+                apply = Apply(hosted.group, name[0], name[1], hosted.core.end, named)
+                transactions._rolling.begin(apply, transactions._decider_of(name[0]))
+            else:
+                drop(transactions, [hosted], name, producers)
+
+    return [(Transactions, "_drop_here", publish)]
+
+
 OF_TRANSACTIONS = (
     acknowledge_a_stage_before_a_majority_has_it,
     forget_stages_in_snapshots,
@@ -162,4 +202,6 @@ OF_TRANSACTIONS = (
     take_other_content_for_the_same,
     a_new_decider_forgets_what_was_decided,
     answer_when_the_first_partition_shows_it,
+    publish_before_the_decision_is_durable,
+    publish_what_is_to_be_dropped,
 )
