@@ -16,10 +16,10 @@ LINKS_MAX = 1.3  # times what the owner sends to other nodes with 100 consumers,
 POPULAR_FROM = 100
 # Seen with the collector switched off in all of our processes; shown where a row falls short.
 WHY = {
-    "p50": "without any garbage collection it is 1.15 to 1.18 ms where NATS takes 1.13 to 1.15: "
-    "what is left is Python's work for each batch",
-    "p99": "without any garbage collection it is 2.5 to 2.8 ms where NATS takes 2.7 to 3.5: what "
-    "is left is that Python's collector goes through what is new, a millisecond or two at a time",
+    "p50": "it stays 1.15 to 1.18 ms when nothing collects garbage in any of our processes: what "
+    "is left is Python's work for each batch and consumer",
+    "p99": "it is 2.5 to 2.8 ms when nothing collects garbage in any of our processes: collecting "
+    "what is new takes a millisecond or two at a time, the rest is Python's work for each batch",
 }
 
 Crowds = Mapping[int, Mapping[str, Sample]]  # consumers -> side -> what it did

@@ -6,8 +6,8 @@ library of most Linux systems (glibc) gives that back to the system at once, and
 each page again when it is touched next: a third of what a broker spent on taking large batches. So
 a broker keeps some free memory for what comes next.
 
-What a broker has loaded when it begins to serve, modules and classes above all, stays for as long as
-it runs. Python's collector looks at all of it again and again, and every message waits meanwhile.
+What a broker has loaded when it begins to serve, modules and classes above all, stays for as long
+as it runs. Python's collector looks at all of it again and again, and every message waits for that.
 
 Not for an embedded broker: how its process treats memory is for others to decide.
 """
