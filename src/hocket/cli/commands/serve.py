@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hocket import __version__
-from hocket.adapters.memory import keep_free_memory
+from hocket.adapters.memory import keep_free_memory, set_aside_what_stays
 from hocket.addresses import Address
 from hocket.cli import admin_token, exits, supervisor
 from hocket.cli.cluster_options import ClusterOptions, Dialling, cluster_options, node_name
@@ -357,6 +357,7 @@ def serve(
                 also = f", RPC on {urls['rpc']},"
             if plugins is not None:
                 also += _open_doors(plugins, broker, load_tls)
+            set_aside_what_stays()
             broker.serve_clients(True)
             report.started(urls, tls=tls is not None)
             _say_ready(f"hocket {__version__} serving {directory}{also} on {urls[scheme]}")

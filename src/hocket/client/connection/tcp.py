@@ -281,7 +281,8 @@ class TcpLink:
     def _serve(self, sock: socket.socket) -> None:
         receive = self._receive_plain if self._tls is None else self._receive_encrypted
         poll = select.poll()
-        poll.register(self._wake_reader, select.POLLIN)
+        wake_descriptor = self._wake_reader.fileno()
+        poll.register(wake_descriptor, select.POLLIN)
         poll.register(sock, select.POLLIN)
         awaits_room = False
         while not self._closing:
@@ -294,21 +295,25 @@ class TcpLink:
             if awaits_room != self._is_full:
                 awaits_room = self._is_full
                 poll.modify(sock, select.POLLIN | (select.POLLOUT if awaits_room else 0))
-            poll.poll()
-            self._drain_wakes()
+            # Each call of the system lets another thread have the interpreter, and has to get it
+            # back: so nothing is called that is known to have nothing.
+            if any(descriptor == wake_descriptor for descriptor, _ in poll.poll()):
+                self._drain_wakes()
 
     def _receive_plain(self, sock: socket.socket) -> bool:
         """False: the socket has nothing to read now."""
         wire = self._wire
+        buffer = wire.get_buffer()
         try:
-            count = sock.recv_into(wire.get_buffer())
+            count = sock.recv_into(buffer)
         except BlockingIOError:
             return False
         if not count:
             self._ended()
         self._heard += 1
+        was_filled = count == len(buffer)  # else the socket is empty: `poll` says when it is not
         self._hand_on(wire.buffer_updated(count))
-        return not self._closing
+        return was_filled and not self._closing
 
     def _receive_encrypted(self, sock: socket.socket) -> bool:
         try:
