@@ -191,7 +191,7 @@ def _by_partition(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
         return
     schema = arrow_schema(COLUMNS)
     columns = [
-        as_lists(batch[name]).cast(kind.type)
+        (as_lists(batch[name]) if name == "headers" else batch[name]).cast(kind.type)
         if name in batch.schema.names
         else pa.nulls(batch.num_rows, kind.type)
         for name, kind in zip(COLUMNS, schema, strict=True)

@@ -244,6 +244,7 @@ def _go(
                     engine, client, view, server.timeout,
                     None if once else EVERY_DEFAULT if every is None else every,
                     lambda: bool(signals.requested), retries,
+                    lambda: checking.master_problem(master),
                 )  # fmt: skip
                 running.run(live)
         except BaseException as error:
