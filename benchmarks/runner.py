@@ -237,6 +237,7 @@ def main(
     if not contests:
         print(f"no row has {' or '.join(chosen.rows)} in its name", file=sys.stderr)
         return 2
+    directory = results_directory(chosen)
     machine = {**report.describe_machine(), **(about or {})}
     other_work = report.OtherWork()
     started = time.perf_counter()
@@ -252,20 +253,20 @@ def main(
         ratios = ", ".join(f"{result['ratio']:.2f}x" for result in judged)
         print(f"{name} {ratios} ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)
         results += judged
+        if chosen.merge and directory:  # at once: a run that is cut off keeps what it has measured
+            each = dict.fromkeys(("date", "took", "other processes"), "see each row")
+            rows = report.merged(report.kept(directory, suite), judged, order)
+            report.write(directory, suite, title, rows, machine | each)
     machine["took"] = f"{time.perf_counter() - started:.0f} s"
     machine["other processes"] = other_work.describe()
     if chosen.quick:
         machine["beware"] = "a --quick run: a smoke test whose numbers mean nothing"
     print(report.text_table(results))
     print(f"other processes took {machine['other processes']}")
-    directory = results_directory(chosen)
     if directory is None:
         print("(not written to files: not a whole run, and no --results DIR)", file=sys.stderr)
     else:
-        if chosen.merge:
-            results = report.merged(report.kept(directory, suite), results, order)
-            machine["date"], machine["took"] = "each row has its own", "see each row"
-            machine["other processes"] = "see each row"
-        report.write(directory, suite, title, results, machine)
+        if not chosen.merge:
+            report.write(directory, suite, title, results, machine)
         print(f"written: {directory / suite}.json, .md, .png", file=sys.stderr)
     return 0

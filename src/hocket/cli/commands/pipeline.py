@@ -126,6 +126,7 @@ def check(
         raise PipelineFault(problem)
     with server.connect() as client:
         _tell(server)
+        project.check_owner(client.cluster)
         with Engine(project, master=master, config=_config(config)) as engine:
             graph, declared = engine.graph()
             checking.check_topics(client, declared, server.timeout)
