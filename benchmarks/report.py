@@ -59,13 +59,21 @@ def describe_machine() -> dict[str, str]:
     """What the numbers depend on."""
     packages = ", ".join(f"{name} {metadata.version(name)}" for name in PEER_PACKAGES)
     return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": f"{processor_name()}, {os.cpu_count()} cores",
+        "date": date(),
+        "processor": processor(),
         "system": f"{platform.system()} {platform.release()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}, "
         f"switch interval {sys.getswitchinterval() * 1000:.0f} ms",
         "peers": packages,
     }
+
+
+def date() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def processor() -> str:
+    return f"{processor_name()}, {os.cpu_count()} cores"
 
 
 def processor_name() -> str:
@@ -123,6 +131,11 @@ class OtherWork:
         return f"{cores:.2f} of {os.cpu_count()} cores on average{warning}"
 
 
+def when_and_where(others: OtherWork) -> dict[str, str]:
+    """Of a row that was measured just now. Rows of several runs can stand side by side with it."""
+    return {"date": date(), "processor": processor(), "other processes": others.describe()}
+
+
 # --- the table -----------------------------------------------------------------------------------
 
 
@@ -160,6 +173,8 @@ def row_section(result: Result) -> list[str]:
         f"- {times(result['ratio'])}, rounds {result['rounds']}, spread {low:.2f} to {high:.2f}"
     ]
     lines += [f"- {text}" for text in result["settings"]]
+    if measured := result.get("measured"):
+        lines += ["- measured: " + ", ".join(f"{name} {text}" for name, text in measured.items())]
     if result["note"]:
         lines += [f"- {result['note']}"]
     return [*lines, ""]
@@ -271,6 +286,26 @@ def plot(path: Path, title: str, results: Sequence[Result]) -> None:
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
+
+
+def kept(directory: Path, suite: str) -> list[Result]:
+    """The rows of the file, but for those that do not say when they were measured."""
+    try:
+        found: list[Result] = json.loads((directory / f"{suite}.json").read_text())
+    except FileNotFoundError:
+        return []
+    return [result for result in found if "measured" in result]
+
+
+def merged(
+    before: Sequence[Result], results: Sequence[Result], order: Sequence[str]
+) -> list[Result]:
+    """The new rows, and those of before that are not among them, in the suite's order.
+
+    Rows that the suite has not, or not any more, are left out.
+    """
+    found = {result["row"]: result for result in [*before, *results]}
+    return [found[name] for name in order if name in found]
 
 
 def write(

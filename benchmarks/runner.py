@@ -172,7 +172,18 @@ def parse_arguments(suite: str, arguments: Sequence[str] | None, rounds: int) ->
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--rounds", type=int, default=None, help=f"default {rounds}")
     parser.add_argument("--quick", action="store_true", help="few messages, 2 rounds: a smoke test")
-    parser.add_argument("--rows", metavar="SUBSTRING", help="only the rows with this in their name")
+    parser.add_argument(
+        "--rows",
+        metavar="SUBSTRING",
+        action="append",
+        help="only the rows with this in their name; may be given several times",
+    )
+    parser.add_argument(
+        "--merge",
+        action="store_true",
+        help="put the rows of this run in the place of those of their names in the files, which "
+        "keep the others; each row says when it was measured",
+    )
     parser.add_argument(
         "--results",
         type=Path,
@@ -180,15 +191,19 @@ def parse_arguments(suite: str, arguments: Sequence[str] | None, rounds: int) ->
         help="where the files go; by default benchmarks/results, for whole runs only",
     )
     chosen = parser.parse_args(arguments)
+    if chosen.merge and chosen.quick:
+        parser.error("the numbers of a --quick run mean nothing: they are not merged")
     chosen.rounds = chosen.rounds or (ROUNDS_QUICK if chosen.quick else rounds)
     return chosen
 
 
-def choose_rows(contests: Sequence[Contest], substring: str | None) -> list[Contest]:
-    wanted = (substring or "").lower()
+def choose_rows(contests: Sequence[Contest], substrings: Sequence[str] | None) -> list[Contest]:
+    wanted = [each.lower() for each in substrings or [""]]
     chosen = []
     for contest in contests:
-        contest.rows = [row for row in contest.rows if wanted in row.name.lower()]
+        contest.rows = [
+            row for row in contest.rows if any(each in row.name.lower() for each in wanted)
+        ]
         if contest.rows:
             chosen.append(contest)
     return chosen
@@ -198,7 +213,7 @@ def results_directory(chosen: argparse.Namespace) -> Path | None:
     """A quick run or one of some rows must not replace the results of a whole run by accident."""
     if chosen.results:
         return Path(chosen.results)
-    if chosen.quick or chosen.rows:
+    if chosen.quick or (chosen.rows and not chosen.merge):
         return None
     return Path(__file__).parent / "results"
 
@@ -217,34 +232,41 @@ def main(
     `about` is what the page says of this run beside the machine: versions, what was left out.
     """
     chosen = parse_arguments(suite, arguments, rounds)
+    order = [row.name for contest in contests for row in contest.rows]
     contests = choose_rows(contests, chosen.rows)
     if not contests:
-        print(f"no row has {chosen.rows!r} in its name", file=sys.stderr)
+        print(f"no row has {' or '.join(chosen.rows)} in its name", file=sys.stderr)
         return 2
+    directory = results_directory(chosen)
     machine = {**report.describe_machine(), **(about or {})}
     other_work = report.OtherWork()
     started = time.perf_counter()
     results = []
     for number, contest in enumerate(contests, start=1):
         name = f"[{number}/{len(contests)}] " + "; ".join(row.name for row in contest.rows)
-        begun = time.perf_counter()
+        begun, others = time.perf_counter(), report.OtherWork()
         count = contest.quick_count if chosen.quick else contest.count
         rounds = contest.rounds or chosen.rounds
         samples = run_contest(contest, rounds=rounds, count=count, title=name)
-        judged = [judge(contest, row, samples) for row in contest.rows]
+        measured = report.when_and_where(others) | {"count": f"{count:,}"}
+        judged = [judge(contest, row, samples) | {"measured": measured} for row in contest.rows]
         ratios = ", ".join(f"{result['ratio']:.2f}x" for result in judged)
         print(f"{name} {ratios} ({time.perf_counter() - begun:.1f} s)", file=sys.stderr)
         results += judged
+        if chosen.merge and directory:  # at once: a run that is cut off keeps what it has measured
+            each = dict.fromkeys(("date", "took", "other processes"), "see each row")
+            rows = report.merged(report.kept(directory, suite), judged, order)
+            report.write(directory, suite, title, rows, machine | each)
     machine["took"] = f"{time.perf_counter() - started:.0f} s"
     machine["other processes"] = other_work.describe()
     if chosen.quick:
         machine["beware"] = "a --quick run: a smoke test whose numbers mean nothing"
     print(report.text_table(results))
     print(f"other processes took {machine['other processes']}")
-    directory = results_directory(chosen)
     if directory is None:
         print("(not written to files: not a whole run, and no --results DIR)", file=sys.stderr)
     else:
-        report.write(directory, suite, title, results, machine)
+        if not chosen.merge:
+            report.write(directory, suite, title, results, machine)
         print(f"written: {directory / suite}.json, .md, .png", file=sys.stderr)
     return 0

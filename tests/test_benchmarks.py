@@ -48,6 +48,27 @@ def assert_row_is_sound(row: dict) -> None:
     assert row["met"] is expected
 
 
+def some_row(name: str, ours: float, date: str) -> dict:
+    contest = Contest(fixed("ours", rate=ours), [fixed("peer", rate=1.0)], [], 1, 1)
+    found = judge(contest, Row(name, "rate", "per s", None), samples_of(ours))
+    return found | ({"measured": {"date": date}} if date else {})
+
+
+def samples_of(ours: float) -> dict:
+    return {"ours": [{"rate": ours}], "peer": [{"rate": 1.0}]}
+
+
+def test_rows_of_another_run_stay_if_they_say_when_they_were_measured(tmp_path):
+    before = [some_row("a", 1.0, "then"), some_row("b", 2.0, ""), some_row("c", 3.0, "then")]
+    (tmp_path / "some.json").write_text(json.dumps(before))
+    kept = report.kept(tmp_path, "some")
+    found = report.merged(kept, [some_row("a", 4.0, "now")], ["c", "b", "a"])
+    assert [(row["row"], row["ours"]) for row in found] == [("c", 3.0), ("a", 4.0)]
+    page = report.page("some", "Some", found, {})
+    assert page.index("- measured: date then") < page.index("- measured: date now")
+    assert report.kept(tmp_path, "none") == []
+
+
 @pytest.mark.skipif(bool(MISSING), reason=f"the bench extra is not installed: no {MISSING}")
 def test_a_quick_run_of_the_local_suite_writes_every_row_the_page_and_the_plot(tmp_path):
     run = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hocket import Client
 
 pytest.importorskip("pyspark.pipelines")
 
-from hocket.pipelines.checking import check_topics, problems
+from hocket.pipelines.checking import check_topics, master_problem, problems
 from hocket.pipelines.declared import Declared, Source, Target
 from hocket.pipelines.faults import PipelineFault, Place, Places
 
@@ -84,3 +85,16 @@ def test_options_that_cannot_be_are_said_with_their_line(
 def test_a_lake_needs_no_topic_of_the_broker(ours: Client) -> None:
     found = Source("flow", AT, ("gone",), "", {"archive": "/srv/lake", "subscribe": "gone"})
     assert problems(ours, declared(found), SECONDS) == []
+
+
+def test_one_of_several_masters_is_enough() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert master_problem(f"spark://127.0.0.1:1,127.0.0.1:{port}") == ""
+    said = master_problem("spark://127.0.0.1:1")
+    assert said == "no master answers at 127.0.0.1:1 (Connection refused)"
+
+
+@pytest.mark.parametrize("master", ["nowhere", "spark://", "spark://a:b", "http://a:7077"])
+def test_what_is_no_master_is_said(master: str) -> None:
+    assert "is no master" in master_problem(master)

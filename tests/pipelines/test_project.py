@@ -70,7 +70,9 @@ def test_a_directory_without_a_pipeline_says_how_to_make_one(tmp_path: Path) -> 
 
 
 def test_the_state_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    assert not project.load(write(tmp_path, GOOD)).check_owner("cluster-1")
     project.load(write(tmp_path, GOOD)).claim("cluster-1")
+    assert project.load(write(tmp_path, GOOD)).check_owner("cluster-1")
     project.load(write(tmp_path, GOOD)).claim("cluster-1")
     with pytest.raises(PipelineFault, match=r"yml:2: the state in .* is of the pipeline 'shop'"):
         project.load(write(tmp_path, GOOD.replace("shop", "other"))).claim("cluster-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from hocket import Client
 pytest.importorskip("pyspark.pipelines")
 pytest.importorskip("grpc")
 
+from hocket.pipelines import running as running_module
 from hocket.pipelines.declared import Declared
 from hocket.pipelines.faults import Places
-from hocket.pipelines.running import Running, Update
+from hocket.pipelines.running import MasterLost, Running, Update
 from hocket.pipelines.runs import TOPIC, LiveRun
 
 
@@ -36,9 +38,10 @@ class Engine:
 class Seen:
     def __init__(self) -> None:
         self.updates: list[int] = []
+        self.lines: list[str] = []
 
     def line(self, text: str) -> None:
-        pass
+        self.lines.append(text)
 
     def progress(self, update: Update) -> None:
         pass
@@ -60,3 +63,48 @@ def test_a_run_goes_on_while_the_topic_of_runs_is_away(client: Client, tmp_path:
     running = Running(engine, client, seen, 1.0, 0.0, lambda: len(seen.updates) >= 2)
     running.run(live)
     assert seen.updates == [1, 2]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(running_module, "MASTER_LOOK_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("watched")
+def test_an_update_that_does_not_end_without_a_master_ends_the_run(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running_module, "MASTER_LOST_SECONDS", 0.1)
+    ended, seen = threading.Event(), Seen()
+    live = LiveRun(client, "orphan", 1.0)
+    live.begin(directory=str(tmp_path), master="spark://gone:7077")
+    engine: Any = Engine(tmp_path, ended.wait)
+    running = Running(
+        engine, client, seen, 1.0, 0.0, lambda: False, master_problem=lambda: "no master answers"
+    )
+    try:
+        with pytest.raises(MasterLost, match=r"no master answers\. Spark's master was lost"):
+            running.run(live)
+    finally:
+        ended.set()
+    assert seen.updates == []
+    assert seen.lines == [
+        "no master answers; the update may end without the master, or is given up"
+    ]
+
+
+@pytest.mark.usefixtures("watched")
+def test_an_update_may_end_without_a_master(client: Client, tmp_path: Path) -> None:
+    asked, seen = threading.Event(), Seen()
+
+    def problem() -> str:
+        asked.set()
+        return "no master answers"
+
+    live = LiveRun(client, "bereft", 1.0)
+    live.begin(directory=str(tmp_path), master="spark://gone:7077")
+    engine: Any = Engine(tmp_path, asked.wait)
+    running = Running(engine, client, seen, 1.0, None, lambda: False, master_problem=problem)
+    running.run(live)
+    assert seen.updates == [1]

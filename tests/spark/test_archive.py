@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import to_json
 
 from hocket import Client
 from hocket.spark.lake import Lake
@@ -97,7 +98,10 @@ def test_without_servers_the_lake_is_all(
         for each in range(20):
             headers = {"n": b"%d" % each} if each % 2 else None
             producer.send(b"%d" % each, key=b"k", headers=headers)
-    archive(stream(spark, broker, topic, includeHeaders="true"), lake, tmp_path / "archive")
+    piped = stream(spark, broker, topic, includeHeaders="true").withColumn(
+        "headers", to_json("headers")
+    )
+    archive(piped, lake, tmp_path / "archive")
     alone = spark.read.format("hocket").options(archive=str(lake), subscribe=topic)
     found = alone.option("includeHeaders", "true").load()
     there = load(spark, broker, topic, includeHeaders="true")

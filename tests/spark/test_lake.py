@@ -14,6 +14,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 import pyarrow.dataset as ds  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 
 from hocket.errors import CorruptData, OutOfRange  # noqa: E402
 from hocket.spark import lake as lakes, lake_files, lake_sink  # noqa: E402
@@ -175,6 +176,19 @@ def test_small_files_are_merged_and_a_batch_planned_before_still_finds_them(lake
     rest = [each for batch in planned for each in batch["offset"].to_pylist()]
     assert first["offset"].to_pylist() + rest == list(range(70))
     assert values(lake, 0, 80) == list(range(80))
+
+
+def test_of_a_large_file_only_what_may_have_the_records_is_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_sink, "ROWS_PER_GROUP", 100)
+    staged = lake_sink.stage(lake, (records(at, at + 100) for at in range(0, 1000, 100)))
+    lake_sink.put_in(lake, [staged])
+    (file,) = all_files(lake)
+    metadata = pq.ParquetFile(file).metadata
+    assert metadata.num_row_groups == 10
+    assert lake_files._groups(metadata, Range("orders", 0, 450, 600)) == [4, 5]
+    assert values(lake, 450, 600) == list(range(450, 600))
 
 
 def test_a_full_disk_leaves_nothing_half_done(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

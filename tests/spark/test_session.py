@@ -37,7 +37,10 @@ def test_a_local_session_shuffles_into_as_many_partitions_as_it_has_cores(
 @pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "local-cluster[2,1,1024]", "k8s://a"])
 def test_on_a_cluster_nothing_is_bound_to_loopback(master: str) -> None:
     assert not is_local(master)
-    assert settings(master) == {"spark.ui.enabled": "false"}
+    assert settings(master).keys() == {
+        "spark.ui.enabled",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    }
 
 
 def test_workers_run_this_python(environment: pytest.MonkeyPatch) -> None:

@@ -74,12 +74,14 @@ def test_some_keys_are_null(spark, broker, client, topic):
     assert found == {b"0": None, b"1": b"k1", b"2": None, b"3": b"k3", b"4": None, b"5": b"k5"}
 
 
-def test_headers(spark, broker, client, topic):
+@pytest.mark.parametrize("column", ["headers", "to_json(headers) as headers"])
+def test_headers(spark, broker, client, topic, column):
     client.create_topic(topic)
     headers = """if(id = 1, null, array(
         named_struct('key', 'id', 'value', cast(cast(id as string) as binary)),
         named_struct('key', 'none', 'value', cast(null as binary)))) as headers"""
     frame = numbers(spark, 3, 1).selectExpr("cast(id as string) as value", headers)
+    frame = frame.selectExpr("value", column)
     write(frame, broker, topic=topic, includeHeaders=True)
     assert [(value, headers) for _, _, value, headers in records(client, topic)] == [
         (b"0", {"id": b"0", "none": None}),

@@ -86,14 +86,20 @@ def master_problem(master: str) -> str:
     """What is wrong with the master; empty: nothing that can be seen from here."""
     if is_local(master):
         return ""
-    found = re.match(r"spark://([^:/,]+)(?::(\d+))?", master)
-    if found is None:
+    if not re.fullmatch(r"spark://[^/]+", master):
         if re.match(r"(yarn|k8s://)", master):
             return ""
         return f"{master!r} is no master; it looks like local[2] or spark://host:{MASTER_PORT}"
-    host, port = found[1], int(found[2] or MASTER_PORT)
-    try:
-        socket.create_connection((host, port), MASTER_SECONDS).close()
-    except OSError as error:
-        return f"no master answers at {host}:{port} ({error.strerror or error})"
-    return ""
+    problems = []
+    for each in master.removeprefix("spark://").split(","):  # one leads, the others stand by
+        host, _, port = each.partition(":")
+        try:
+            socket.create_connection((host, int(port or MASTER_PORT)), MASTER_SECONDS).close()
+        except ValueError:
+            return f"{master!r} is no master: {port!r} is no port"
+        except OSError as error:
+            why = error.strerror or error
+            problems.append(f"no master answers at {host}:{port or MASTER_PORT} ({why})")
+        else:
+            return ""
+    return "; ".join(problems)

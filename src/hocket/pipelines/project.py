@@ -46,14 +46,21 @@ class Project:
 
     def claim(self, cluster: str) -> None:
         """Note whose state this is. Raises PipelineFault if it is that of another pipeline."""
+        if not self.check_owner(cluster):
+            mine = {"pipeline": self.name, "cluster": cluster}
+            self.state.mkdir(parents=True, exist_ok=True)
+            (self.state / OWNER).write_text(json.dumps(mine) + "\n")
+
+    def check_owner(self, cluster: str) -> bool:
+        """Whether the state is known to be ours; False: nobody has claimed it.
+
+        Raises PipelineFault if it is that of another pipeline.
+        """
         note = self.state / OWNER
-        mine = {"pipeline": self.name, "cluster": cluster}
         try:
             found = json.loads(note.read_text())
         except FileNotFoundError:
-            self.state.mkdir(parents=True, exist_ok=True)
-            note.write_text(json.dumps(mine) + "\n")
-            return
+            return False
         except ValueError:
             raise PipelineFault(f"{note}: cannot be read; is this a pipeline's state?") from None
         if found.get("pipeline") != self.name:
@@ -68,6 +75,7 @@ class Project:
                 f"{found['cluster']}, whose offsets mean nothing on cluster {cluster}. Go back to "
                 "that cluster, or begin anew with another storage"
             )
+        return True
 
     def place(self, field: str) -> Place:
         return Place(self.spec.name, _line_of(self.spec, field))

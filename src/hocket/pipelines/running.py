@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from hocket.deadline import in_seconds
 from hocket.errors import HocketError
 from hocket.pipelines.checking import check_topics
+from hocket.pipelines.faults import PipelineFault
 from hocket.pipelines.figures import Figures, Watched
 from hocket.pipelines.runs import FINISHED, STOPPED, LiveRun
 
@@ -29,6 +30,10 @@ LOOK_SECONDS = 1.0  # between two looks at the figures
 HEAR_SECONDS = 0.2  # between two looks at whether a signal came
 END_SECONDS = 30.0  # an update that is under way may take so long to end when the run is stopped
 TELL_SECONDS = 60.0  # an update in which nothing happened is told only so often
+MASTER_LOOK_SECONDS = 5.0  # between two looks at whether the master answers
+MASTER_LOST_SECONDS = (
+    60.0  # an update that has not ended after so long without a master is given up
+)
 RETRY_SECONDS = (1.0, 5.0, 25.0)  # after an update that failed, and the next one, and the next
 
 
@@ -44,6 +49,10 @@ class Update:
     lag: dict[str, int] = field(default_factory=dict)
     rows_in_all: int = 0  # since the run began
     bad_in_all: int = 0
+
+
+class MasterLost(PipelineFault):
+    """Spark's master is gone: no update of this run can be done again."""
 
 
 class View(Protocol):
@@ -65,6 +74,7 @@ class Running:
     every: float | None  # seconds between the beginnings of two updates; None: there is one
     stopped: Callable[[], bool]  # whether a signal asked to stop
     retries: int = len(RETRY_SECONDS)
+    master_problem: Callable[[], str] = str  # why the master does not answer; empty: it does
     _live: LiveRun | None = None
     _told_at: float = 0.0
 
@@ -79,12 +89,14 @@ class Running:
             update = Update(number + 1, rows_in_all=rows, bad_in_all=bad)
             try:
                 ended = self._update(update)
+            except MasterLost:
+                raise
             except HocketError as error:
                 if failures >= self.retries or self._must_stop(0):
                     raise
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
-                self._say(f"{error}; it is tried again in {in_seconds(pause)}")
+                self.say(f"{error}; it is tried again in {in_seconds(pause)}")
                 if self._must_stop(pause):
                     return
                 continue
@@ -115,12 +127,14 @@ class Running:
         before = watched.look(self.client, self.timeout)
         began = time.monotonic()
         at_work = _AtWork(self.engine, graph, declared)
+        master = _Master(self)
         with at_work:
             while not at_work.done.wait(0):
+                master.look()
                 if self._must_stop(LOOK_SECONDS, at_work.done):
-                    self._say("ending the update that is under way")
+                    self.say("ending the update that is under way")
                     if not at_work.done.wait(END_SECONDS):
-                        self._say(
+                        self.say(
                             f"it has not ended within {in_seconds(END_SECONDS)} and is given up: "
                             "the next run does it again"
                         )
@@ -151,7 +165,7 @@ class Running:
     def _is_asked(self) -> bool:
         return self.stopped() or (self._live is not None and bool(self._live.stop_reason))
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.view.line(text)
         with suppress(HocketError):
             assert self._live is not None
@@ -165,6 +179,35 @@ class Running:
             with suppress(HocketError):
                 self._live.say("update", **asdict(update))
                 self._told_at = now
+
+
+class _Master:
+    """Watches Spark's master during an update.
+
+    When the master dies, Spark waits for it for ever and says so in its log only. The tasks that
+    run already may well end, and the update with them; so it gets some time.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._answered = self._looked = time.monotonic()
+
+    def look(self) -> None:
+        """Raises MasterLost if the master has not answered for too long."""
+        if time.monotonic() - self._looked < MASTER_LOOK_SECONDS:
+            return
+        said_already = self._answered < self._looked
+        problem = self._running.master_problem()
+        self._looked = time.monotonic()
+        if not problem:
+            self._answered = self._looked
+        elif self._looked - self._answered > MASTER_LOST_SECONDS:
+            raise MasterLost(
+                f"{problem}. Spark's master was lost {in_seconds(MASTER_LOST_SECONDS)} ago, and "
+                "the update has not ended since. Nothing is half done: the next run does it again"
+            )
+        elif not said_already:
+            self._running.say(f"{problem}; the update may end without the master, or is given up")
 
 
 def _measure(update: Update, before: Figures, now: Figures, began: float) -> None:

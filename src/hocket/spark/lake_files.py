@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hocket.errors import CorruptData
-from hocket.spark.columns import CREATE_TIME, arrow_schema
+from hocket.spark.columns import ALL, CREATE_TIME, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -31,7 +31,7 @@ def read_range(lake: Lake, wanted: Range, columns: Sequence[str]) -> Iterator[py
 
     schema = arrow_schema(columns)
     at = wanted.start
-    for batch in _in_order(lake, wanted):
+    for batch in _in_order(lake, wanted, columns):
         found = {name: batch[name] for name in batch.schema.names}
         if "timestampType" in columns:
             kind = pa.array([CREATE_TIME], pa.int32()).take(pa.array([0] * len(batch)))
@@ -51,15 +51,19 @@ def read_range(lake: Lake, wanted: Range, columns: Sequence[str]) -> Iterator[py
         )
 
 
-def _in_order(lake: Lake, wanted: Range) -> Iterator[pyarrow.RecordBatch]:
-    """All records of the range. Files of different dates may have offsets in turn: merge them."""
+def _in_order(lake: Lake, wanted: Range, columns: Sequence[str]) -> Iterator[pyarrow.RecordBatch]:
+    """All records of the range, in these columns and `offset`.
+
+    Files of different dates may have offsets in turn: they are merged.
+    """
+    stored = [name for name in ALL if name == "offset" or name in columns]
     files = [
         file
         for file in lake.files(wanted.topic, wanted.partition)
         if file.range.start < wanted.end and file.range.end > wanted.start
     ]
     for clump in _clumps(files):
-        yield from _merged([_batches(lake, file, wanted) for file in clump])
+        yield from _merged([_batches(lake, file, wanted, stored) for file in clump])
 
 
 def _clumps(files: list[LakeFile]) -> Iterator[list[LakeFile]]:
@@ -98,11 +102,15 @@ def _merged(streams: list[Iterator[pyarrow.RecordBatch]]) -> Iterator[pyarrow.Re
         yield from table.sort_by("offset").combine_chunks().to_batches()
 
 
-def _batches(lake: Lake, file: LakeFile, wanted: Range) -> Iterator[pyarrow.RecordBatch]:
+def _batches(
+    lake: Lake, file: LakeFile, wanted: Range, columns: Sequence[str]
+) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow.compute as pc
 
     whole = wanted.start <= file.range.start and file.range.end <= wanted.end
-    for batch in _opened(lake, file.path).iter_batches(ROWS_AT_ONCE):
+    opened = _opened(lake, file.path)
+    groups = None if whole else _groups(opened.metadata, wanted)
+    for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=columns):
         if whole:
             yield batch
             continue
@@ -111,6 +119,19 @@ def _batches(lake: Lake, file: LakeFile, wanted: Range) -> Iterator[pyarrow.Reco
         chosen = batch.filter(inside)
         if chosen.num_rows:
             yield chosen
+
+
+def _groups(metadata: Any, wanted: Range) -> list[int]:
+    """The row groups that may have records of the range: a merged file has many."""
+    found = []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        stored = (group.column(at) for at in range(group.num_columns))
+        (offset,) = (each for each in stored if each.path_in_schema == "offset")
+        known = offset.statistics
+        if known is None or (known.min < wanted.end and known.max >= wanted.start):
+            found.append(number)
+    return found
 
 
 def _opened(lake: Lake, path: Path) -> Any:
@@ -129,7 +150,7 @@ def same_records(lake: Lake, known: Range, staged: list[Path]) -> bool:
 
     names = ["offset", "timestamp"]
     there = pa.Table.from_batches(
-        [batch.select(names) for batch in _in_order(lake, known)], arrow_schema(names)
+        [batch.select(names) for batch in _in_order(lake, known, names)], arrow_schema(names)
     )
     tables = [pq.read_table(path, columns=names) for path in staged]
     new = pa.concat_tables(tables).sort_by("offset").cast(there.schema)

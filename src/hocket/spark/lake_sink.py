@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 
 from hocket.errors import WrongType
 from hocket.spark.columns import ALL, arrow_schema
+from hocket.spark.headers import as_lists
 from hocket.spark.lake import Lake, LakeConflict, Range, State
 from hocket.spark.lake_files import cut, merge_small, same_records
 
@@ -190,7 +191,7 @@ def _by_partition(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
         return
     schema = arrow_schema(COLUMNS)
     columns = [
-        batch[name].cast(kind.type)
+        (as_lists(batch[name]) if name == "headers" else batch[name]).cast(kind.type)
         if name in batch.schema.names
         else pa.nulls(batch.num_rows, kind.type)
         for name, kind in zip(COLUMNS, schema, strict=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from hocket.errors import WrongType
+from hocket.spark.headers import as_lists
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -57,7 +58,10 @@ def layout_of(schema: StructType, topic: str | None) -> Layout:
     checks = {
         "value": (_is_text_or_binary, "a STRING or BINARY"),
         "key": (_is_text_or_binary, "a STRING or BINARY"),
-        "headers": (_is_headers, "an ARRAY<STRUCT<key: STRING, value: BINARY>>"),
+        "headers": (
+            _is_headers,
+            "an ARRAY<STRUCT<key: STRING, value: BINARY>>, or the STRING that to_json makes of it",
+        ),
         "topic": (lambda kind: isinstance(kind, StringType), "a STRING"),
         "partition": (lambda kind: isinstance(kind, IntegerType), "an INT"),
     }
@@ -91,6 +95,8 @@ def _is_text_or_binary(kind: DataType) -> bool:
 def _is_headers(kind: DataType) -> bool:
     from pyspark.sql.types import ArrayType, BinaryType, StringType, StructType
 
+    if isinstance(kind, StringType):
+        return True
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
         return False
     pair = kind.elementType
@@ -172,6 +178,8 @@ def _messages(rows: pyarrow.RecordBatch, layout: Layout) -> pyarrow.RecordBatch:
 
     positions = {"value": layout.value, "key": layout.key, "headers": layout.headers}
     columns = {name: rows.column(at) for name, at in positions.items() if at is not None}
+    if "headers" in columns:
+        columns["headers"] = as_lists(columns["headers"])
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 

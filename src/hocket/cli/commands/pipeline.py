@@ -126,6 +126,7 @@ def check(
         raise PipelineFault(problem)
     with server.connect() as client:
         _tell(server)
+        project.check_owner(client.cluster)
         with Engine(project, master=master, config=_config(config)) as engine:
             graph, declared = engine.graph()
             checking.check_topics(client, declared, server.timeout)
@@ -244,6 +245,7 @@ def _go(
                     engine, client, view, server.timeout,
                     None if once else EVERY_DEFAULT if every is None else every,
                     lambda: bool(signals.requested), retries,
+                    lambda: checking.master_problem(master),
                 )  # fmt: skip
                 running.run(live)
         except BaseException as error:
