@@ -37,6 +37,11 @@ def _limit(fields: dict[str, Any], name: str) -> int:
     return value
 
 
+def _check_limits(fields: dict[str, Any]) -> None:
+    for name in ("port", "messages_max", "bytes_max"):
+        _limit(fields, name)
+
+
 def _queue(
     broker: QueueBroker, local_port: int, connection: Connection, fields: dict[str, Any],
     *, name: str, way: str, first: bytes = b"",
@@ -76,6 +81,7 @@ class QueueCaller:
 
     def accepted(self, opening: Calling, fields: dict[str, Any], way: str) -> None:
         name = field(fields, "from", str)
+        _check_limits(fields)  # before anything is claimed: if they make no sense, we are refused
         with BrokerManager.lock:
             if not self._attempt.claim():  # our broker was closed, and that has answered
                 self._broker.keep_promise(self._port, None)
@@ -105,8 +111,7 @@ class QueueVisit:
         self.port = int(field(fields, "calls", int))
         self._name = field(fields, "from", str)
         self._claimed = False
-        for limit in ("port", "messages_max", "bytes_max"):
-            _limit(fields, limit)
+        _check_limits(fields)
         answering.on_lost = lambda _why: self._lost()
 
     def claim(self) -> bool:
