@@ -158,8 +158,9 @@ class QueueVisit:
 class RemoteVisitor:
     """A thread broker of another process, as a rendezvous of ours sees it."""
 
-    def __init__(self, name: str, manager: BrokerManager, buffer_bytes: int) -> None:
+    def __init__(self, name: str, manager: BrokerManager, buffer_bytes: int, way: str) -> None:
         self.name = name
+        self.way = way
         self.manager = manager
         self.buffer_bytes = buffer_bytes
 
@@ -184,7 +185,9 @@ class ThreadVisit:
         self._room = _limit(fields, "bytes_max")
         self._port = int(field(fields, "calls", int))
         # The ring that our bridge reads is filled by our own user: any size would do.
-        self._visitor = RemoteVisitor(field(fields, "from", str), manager, host.buffer_bytes)
+        self._visitor = RemoteVisitor(
+            field(fields, "from", str), manager, host.buffer_bytes, answering.way
+        )
         self._rendezvous: Rendezvous[Broker] | None = None
         answering.on_lost = lambda _why: self._lost()
 
@@ -284,7 +287,7 @@ class ThreadCaller:
     def accepted(self, opening: Calling, fields: dict[str, Any], way: str) -> None:
         room = _limit(fields, "bytes_max")
         name = field(fields, "from", str)
-        visitor = RemoteVisitor(name, self._manager, self._broker.buffer_bytes)
+        visitor = RemoteVisitor(name, self._manager, self._broker.buffer_bytes, way)
         self._answered = True
         try:
             end = self.rendezvous.arrive("accept", visitor)  # type: ignore[arg-type]
@@ -292,9 +295,6 @@ class ThreadCaller:
             opening.give_up()
             return
         assert end is not None
-        outcome = self.rendezvous.outcome()
-        assert outcome is not None
-        outcome.way = way
         carrier = ChannelCarrier(end, room)
         carrier.joined(opening.connection)
         opening.go_on_with(carrier)
