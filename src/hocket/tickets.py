@@ -41,7 +41,7 @@ def read(key: bytes, name: str, ticket: bytes, now_us: int) -> tuple[str, bytes]
     try:
         fields = json.loads(ticket)
         found, user, until = fields["name"], fields["user"], fields["until"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise NotAllowed("the ticket cannot be read") from None
     if found != name:
         raise NotAllowed(f"the ticket is not for {name!r}")

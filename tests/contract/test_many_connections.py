@@ -11,43 +11,46 @@ COUNTS = {"full-event": 2000 if LONG else 500, "mixed": 300 if LONG else 100}
 
 @pytest.mark.parametrize("kind", ["full-event", "mixed"])
 def test_many_connections_on_one_broker_keep_apart_and_all_end(kind):
-    count = COUNTS[kind]
     with World(kind) as world:
-        client, server = world.brokers()
-        accepts = Accepts(Echo)
-        connects = Connects(lambda _queue: History())
-        server.bind(PORT, accepts)
-        for _ in range(count):
-            assert client.connect("server", PORT, connects) is True
-        until(lambda: len(connects.answers) == len(accepts.queues) == count, timeout=30)
-        assert connects.reasons == []
-        assert len(client.queues) == len(server.queues) == count
-        assert set(client.queues) == set(connects.queues)
-        assert {queue.way for queue in client.queues} == {"local"}
-        assert set(server.queues) == set(accepts.queues)
-        for queues in (client.queues, server.queues):
-            assert len({queue.local_port for queue in queues}) == count
-        peers = {queue.local_port: queue for queue in server.queues}
-        for queue in client.queues:
-            assert peers[queue.remote_port].remote_port == queue.local_port
+        keep_apart_and_all_end(world, COUNTS[kind], "local")
 
-        histories = {}
-        for queue in connects.queues:
-            histories[queue] = History()
-            queue.set_listener(histories[queue])
-            for number in range(3):
-                assert queue.send(b"%d of %d" % (number, queue.local_port)) is True
-        until(lambda: all(len(h.messages) == 3 for h in histories.values()), timeout=30)
-        for queue, history in histories.items():
-            expected = [b"%d of %d" % (number, queue.local_port) for number in range(3)]
-            assert history.messages == expected
 
-        for number, queue in enumerate(connects.queues):
-            (queue.close if number % 2 else queue.abort)()
-        until(lambda: all(history.reasons for history in histories.values()), timeout=30)
-        ends = [histories[queue].reason is None for queue in connects.queues]
-        assert ends == [number % 2 == 1 for number in range(count)]
-        until(lambda: client.queues == server.queues == [], timeout=30)
+def keep_apart_and_all_end(world, count, way):
+    client, server = world.brokers()
+    accepts = Accepts(Echo)
+    connects = Connects(lambda _queue: History())
+    server.bind(PORT, accepts)
+    for _ in range(count):
+        assert client.connect("server", PORT, connects) is True
+    until(lambda: len(connects.answers) == len(accepts.queues) == count, timeout=30)
+    assert connects.reasons == []
+    assert len(client.queues) == len(server.queues) == count
+    assert set(client.queues) == set(connects.queues)
+    assert {queue.way for queue in client.queues} == {way}
+    assert set(server.queues) == set(accepts.queues)
+    for queues in (client.queues, server.queues):
+        assert len({queue.local_port for queue in queues}) == count
+    peers = {queue.local_port: queue for queue in server.queues}
+    for queue in client.queues:
+        assert peers[queue.remote_port].remote_port == queue.local_port
+
+    histories = {}
+    for queue in connects.queues:
+        histories[queue] = History()
+        queue.set_listener(histories[queue])
+        for number in range(3):
+            assert queue.send(b"%d of %d" % (number, queue.local_port)) is True
+    until(lambda: all(len(h.messages) == 3 for h in histories.values()), timeout=30)
+    for queue, history in histories.items():
+        expected = [b"%d of %d" % (number, queue.local_port) for number in range(3)]
+        assert history.messages == expected
+
+    for number, queue in enumerate(connects.queues):
+        (queue.close if number % 2 else queue.abort)()
+    until(lambda: all(history.reasons for history in histories.values()), timeout=30)
+    ends = [histories[queue].reason is None for queue in connects.queues]
+    assert ends == [number % 2 == 1 for number in range(count)]
+    until(lambda: client.queues == server.queues == [], timeout=30)
 
 
 def test_many_brokers_connect_to_one(two_pumps):

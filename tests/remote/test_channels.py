@@ -37,7 +37,7 @@ def test_bytes_go_both_ways_in_order_and_the_way_is_shown(sides, way):
         theirs.write_all(b"and back")
         assert theirs.read_exactly(5, timeout=30) == b"there"
         assert mine.read_exactly(8, timeout=30) == b"and back"
-        assert mine.way == ("node" if way == "node" else "direct")
+        assert mine.way == theirs.way == ("node" if way == "node" else "direct")
 
 
 def test_far_more_than_the_buffers_hold_arrives_whole(sides):
@@ -101,6 +101,7 @@ def test_whoever_comes_first_waits_at_the_accepting_broker(sides):
     with Running(here.connect, "there", 5, 30) as connecting:
         until(lambda: [(each.side, each.port) for each in there.rendezvous] == [("connect", 5)])
         with there.accept(5, timeout=30) as theirs, connecting.result() as mine:
+            assert mine.way == theirs.way != "local"
             mine.write_all(b"x")
             assert theirs.read_exactly(1, timeout=30) == b"x"
     assert there.rendezvous == []

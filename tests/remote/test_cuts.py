@@ -23,7 +23,7 @@ CUTS = ["reset", "dropped", "stopped", "stopped for a while"]
 class Cut:
     """Two queue brokers that talk over a proxy: between the processes, or before the node."""
 
-    def __init__(self, node, proxy, pump):
+    def __init__(self, node, proxy, pump, **limits):
         through_node = node.way == "node"
         if through_node:
             proxy.towards(node.address.port)
@@ -32,7 +32,7 @@ class Cut:
         else:
             self.owning = node.manager(listen="127.0.0.1:0", advertise=f"127.0.0.1:{proxy.port}")
             self.calling = node.manager()
-        self.owner = QueueBroker("owner", pump, self.owning, messages_max=64)
+        self.owner = QueueBroker("owner", pump, self.owning, messages_max=64, **limits)
         if not through_node:
             proxy.towards(self.owning._listener.getsockname()[1])
         self.caller = QueueBroker("caller", pump, self.calling, messages_max=64)

@@ -36,6 +36,7 @@ SCENES: list[Scene] = [
     ("2 queues", "thread to asyncio", lambda _: local.a_thread_and_a_coroutine()),
     ("2 queues", "refusal and abort", local.refusals_and_force),
     ("2 queues", "three processes, by name", names.three_processes),
+    *([("2 queues", "a chat of three", lambda _: names.chat())] if names.CHAT.exists() else []),
     ("3 topics", "embedded broker, two indexes", topics.two_indexes),
     ("3 topics", "memory, then disk", lambda _: topics.memory_then_disk()),
     ("3 topics", "served, kill -9, recovered", topics.killed_under_load),

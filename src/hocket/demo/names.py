@@ -1,15 +1,17 @@
-"""The scene of names: three processes that know nothing of each other but their names.
+"""The scenes of names: three processes that know nothing of each other but their names.
 
 python -m hocket.demo.names SERVER NAME    one of the two that answer
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hocket
@@ -19,6 +21,8 @@ from hocket.local import EventPump, QueueBroker
 
 ANSWERERS = ("echo-1", "echo-2")
 MESSAGES = 5_000
+CHAT = Path(__file__).parents[3] / "examples" / "chat" / "chat.py"  # where there is the source
+PEOPLE = ("ann", "bob", "cid")
 PATIENCE_SECONDS = 60
 
 
@@ -98,6 +102,33 @@ def _talk(queue: Any) -> None:
             back = queue.receive_wait(timeout=PATIENCE_SECONDS)
             check(back == b"%04d" % number, "messages come back in order")
     queue.close()
+
+
+def chat() -> Outcome:
+    """The example `chat`, as its user runs it: each of three says hello to both others."""
+    with (
+        tempfile.TemporaryDirectory() as data,
+        serving(data, "127.0.0.1:0") as (server, _process),
+    ):
+        talking = {
+            me: subprocess.Popen(
+                [sys.executable, str(CHAT), me, *(other for other in PEOPLE if other != me)],
+                env=os.environ | {"HOCKET_SERVER": server},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for me in PEOPLE
+        }
+        lines = {
+            me: process.communicate(timeout=PATIENCE_SECONDS)[0].splitlines()
+            for me, process in talking.items()
+        }
+    heard = sorted(line for each in lines.values() for line in each)
+    said = sorted(f"{me} heard {other}: hello" for me in PEOPLE for other in PEOPLE if me != other)
+    check(heard == said, "everybody hears everybody else, once")
+    size = sum(len(line.partition(" heard ")[2]) for line in heard)
+    queues = len(PEOPLE) * (len(PEOPLE) - 1) // 2
+    return Outcome(queues, len(heard), size, "examples/chat: ann, bob and cid said hello")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from hocket.local.broker_manager import (
     Meeting,
     chosen_manager,
 )
-from hocket.local.channel import BUFFER_BYTES, Channel
+from hocket.local.channel import BUFFER_BYTES, LOCAL, Channel
 from hocket.local.checks import check_at_least, check_name, check_port
 from hocket.local.rendezvous import Rendezvous, Side, Visitor
 
@@ -32,6 +32,7 @@ class Broker:
     """
 
     kind = "thread"
+    way = LOCAL
 
     def __init__(
         self,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1 << 20  # each way; 64 KiB writes gain little from more (see benchmarks/results)
 
+LOCAL = "local"  # the way of bytes within a process
+
 FROM_THE_START = 0  # compared by identity: `False == 0`, and False is not an offset
 
 
@@ -135,7 +137,7 @@ class Channel:
         self._inbound = inbound
         self._outbound = outbound
         # How bytes go: "local" within a process, else "direct" or (by way of a) "node".
-        self.way = "local"
+        self.way = LOCAL
         # Whoever deletes the one token may read (or write). Deleting is atomic, costs a fifth of a
         # lock, and is no call, so that no signal handler can run between taking the token and the
         # `try` that gives it back.

@@ -18,7 +18,7 @@ from hocket.deadline import Deadline
 from hocket.errors import BusyResource, Closed, HocketError, Timeout, WrongKind, WrongType
 from hocket.local.aio import wait_async
 from hocket.local.broker_manager import AnyBroker, BrokerManager, is_broker
-from hocket.local.channel import Channel, join
+from hocket.local.channel import LOCAL, Channel, join
 from hocket.local.waiting import Waiters, wait
 
 Side = Literal["accept", "connect"]
@@ -32,6 +32,10 @@ class Visitor(AnyBroker, Protocol):
 
     @property
     def buffer_bytes(self) -> int: ...
+
+    @property
+    def way(self) -> str:
+        """How bytes come from it: see `Channel.way`."""
 
     def check_open(self) -> None:
         """Raise Closed if the broker is closed."""
@@ -119,6 +123,8 @@ class Rendezvous(Generic[B]):
             if self.side == side:
                 raise BusyResource(f"{self.broker.name!r} waits to {side} here already")
             ours, theirs = join(broker.buffer_bytes, self.broker.buffer_bytes)
+            # Of two that meet, one may be of another process. Whoever waits is told after this.
+            ours.way = theirs.way = broker.way if broker.way != LOCAL else self.broker.way
             self._end(theirs)
             return ours
 

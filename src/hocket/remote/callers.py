@@ -37,6 +37,11 @@ def _limit(fields: dict[str, Any], name: str) -> int:
     return value
 
 
+def _check_limits(fields: dict[str, Any]) -> None:
+    for name in ("port", "messages_max", "bytes_max"):
+        _limit(fields, name)
+
+
 def _queue(
     broker: QueueBroker, local_port: int, connection: Connection, fields: dict[str, Any],
     *, name: str, way: str, first: bytes = b"",
@@ -76,6 +81,7 @@ class QueueCaller:
 
     def accepted(self, opening: Calling, fields: dict[str, Any], way: str) -> None:
         name = field(fields, "from", str)
+        _check_limits(fields)  # before anything is claimed: if they make no sense, we are refused
         with BrokerManager.lock:
             if not self._attempt.claim():  # our broker was closed, and that has answered
                 self._broker.keep_promise(self._port, None)
@@ -105,8 +111,7 @@ class QueueVisit:
         self.port = int(field(fields, "calls", int))
         self._name = field(fields, "from", str)
         self._claimed = False
-        for limit in ("port", "messages_max", "bytes_max"):
-            _limit(fields, limit)
+        _check_limits(fields)
         answering.on_lost = lambda _why: self._lost()
 
     def claim(self) -> bool:
@@ -153,8 +158,9 @@ class QueueVisit:
 class RemoteVisitor:
     """A thread broker of another process, as a rendezvous of ours sees it."""
 
-    def __init__(self, name: str, manager: BrokerManager, buffer_bytes: int) -> None:
+    def __init__(self, name: str, manager: BrokerManager, buffer_bytes: int, way: str) -> None:
         self.name = name
+        self.way = way
         self.manager = manager
         self.buffer_bytes = buffer_bytes
 
@@ -179,7 +185,9 @@ class ThreadVisit:
         self._room = _limit(fields, "bytes_max")
         self._port = int(field(fields, "calls", int))
         # The ring that our bridge reads is filled by our own user: any size would do.
-        self._visitor = RemoteVisitor(field(fields, "from", str), manager, host.buffer_bytes)
+        self._visitor = RemoteVisitor(
+            field(fields, "from", str), manager, host.buffer_bytes, answering.way
+        )
         self._rendezvous: Rendezvous[Broker] | None = None
         answering.on_lost = lambda _why: self._lost()
 
@@ -279,7 +287,7 @@ class ThreadCaller:
     def accepted(self, opening: Calling, fields: dict[str, Any], way: str) -> None:
         room = _limit(fields, "bytes_max")
         name = field(fields, "from", str)
-        visitor = RemoteVisitor(name, self._manager, self._broker.buffer_bytes)
+        visitor = RemoteVisitor(name, self._manager, self._broker.buffer_bytes, way)
         self._answered = True
         try:
             end = self.rendezvous.arrive("accept", visitor)  # type: ignore[arg-type]
@@ -287,9 +295,6 @@ class ThreadCaller:
             opening.give_up()
             return
         assert end is not None
-        outcome = self.rendezvous.outcome()
-        assert outcome is not None
-        outcome.way = way
         carrier = ChannelCarrier(end, room)
         carrier.joined(opening.connection)
         opening.go_on_with(carrier)

@@ -1,9 +1,9 @@
 """A connect to a broker in another process, from the name to the connection.
 
 A name is looked up at a node, which also gives a ticket. The process is then called directly at the
-address that it offers; if it cannot be reached there, or offers none, through the node that it is
-connected to. What was looked up is remembered while its ticket is good, and forgotten when the
-process refuses, or is gone: then the name is looked up once more.
+address that it offers; if it cannot be reached there, or offers none, or somebody else answers
+there, through the node that it is connected to. What was looked up is remembered while its ticket
+is good, and forgotten when the process refuses, or is gone: then the name is looked up once more.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class OutgoingCall:
         if stale and not self._again:
             self._again = True
             self.start()
-        elif not answered and self._way == "direct" and not self._again:
+        elif not answered and self._way == "direct":  # somebody else may listen there
             self._through_node(str(error))
         else:
             self._caller.refused(error)

@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hocket import errors, tickets
@@ -260,7 +261,8 @@ def _error(name: str, text: str) -> HocketError:
     """The error of this name; an unknown one is still an error."""
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, HocketError):
-        return kind(text)
+        with suppress(TypeError):  # it wants more than a text: no broker refuses with it
+            return kind(text)
     return HocketError(text)
 
 

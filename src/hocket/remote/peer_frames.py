@@ -55,7 +55,7 @@ def opening(kind: Kind, /, **fields: object) -> bytes:
 def read_opening(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter if it is nested very deeply
         raise ProtocolError(f"a frame of the opening is no JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ProtocolError("a frame of the opening is no JSON object")

@@ -67,6 +67,7 @@ class QueueCarrier:
         "_is_seizing",
         "_large",
         "_large_view",
+        "_largest",
         "_later",
         "_piggyback",
         "_queue",
@@ -105,6 +106,7 @@ class QueueCarrier:
         self._rest = b""  # the beginning of a frame
         self._large: BytesIO | None = None  # a large message that is coming in
         self._large_view: memoryview | None = None
+        self._largest = 0  # as far as is remembered
         self._closed_by_peer = False
         self._seized: int | None = None  # how many were taken when the lane was seized
         self._is_seizing = False  # from here on an empty lane does not mean that all was taken
@@ -271,10 +273,11 @@ class QueueCarrier:
             if kind == DATA:
                 if closed:
                     raise ProtocolError("data came behind CLOSE")
-                append(data[start:stop] if is_bytes else bytes(data[start:stop]))
-                count += 1
                 if length >= large_from:
                     self._threshold = 1
+                    self._check_bytes(length)
+                append(data[start:stop] if is_bytes else bytes(data[start:stop]))
+                count += 1
             else:
                 self._received = before + count
                 closed = self._closed_by_peer = closed or kind == Kind.CLOSE
@@ -291,14 +294,27 @@ class QueueCarrier:
             self._after_data(count)
 
     def _begin_large(self, begun: memoryview, length: int) -> None:
+        if length >= self.inbound.large_from:
+            self._threshold = 1
+            self._check_bytes(length)
         # As in `local.mixed_queue_broker`: a BytesIO lends out the memory of its bytes object.
         self._large = BytesIO(bytes(length))
         view = self._large.getbuffer()
         view[: len(begun)] = begun
         self._large_view = view[len(begun) :]
         view.release()
-        if length >= self.inbound.large_from:
-            self._threshold = 1
+
+    def _check_bytes(self, length: int) -> None:
+        """A large message comes. Its sender counts bytes against our limit; so do we, loosely: one
+        message may be of any size, and small ones that were sent at once may go with it."""
+        lane = self.inbound
+        self._largest = max(self._largest, length)
+        if len(lane.messages) * self._largest <= 2 * lane.bytes_max:
+            return  # nothing to add up
+        sizes = [*map(len, list(lane.messages)), length]
+        self._largest = max(sizes)
+        if sum(sizes) - self._largest > 2 * lane.bytes_max:
+            raise ProtocolError(f"{sum(sizes)} bytes came, and {lane.bytes_max} were allowed")
 
     def _arrived(self, message: bytes) -> None:
         (self.inbound.messages if self._seized is None else self._unread).append(message)

@@ -52,6 +52,11 @@ class Proxy:
     def go_on(self) -> None:
         self._stopped = False
 
+    def inject(self, data: bytes, *, to_caller: bool) -> None:
+        """Put bytes of nobody's into the last connection, behind what has passed."""
+        with self._lock:
+            self._pairs[-1][0 if to_caller else 1].sendall(data)
+
     def drop(self) -> None:
         """What is sent from now on is lost, and nobody is told."""
         self._dropping = True
