@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 _TABLES = re.compile(r"table|view", re.IGNORECASE)
 FAILURE = ("failed", "FAILED")
+STOP_SECONDS = 15.0  # for each step of stopping Spark, which waits for ever for a dead master
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -57,21 +60,22 @@ class Engine:
         from pyspark import SparkContext
 
         if self._spark is not None:
-            with suppress(Exception):  # it may be gone already
-                self._spark.stop()
+            _within(STOP_SECONDS, self._spark.stop)
             self._spark = None
         context = SparkContext._active_spark_context
         if context is not None:
-            with suppress(Exception):
-                context.stop()
+            _within(STOP_SECONDS, context.stop)
             gateway = SparkContext._gateway
             if gateway is not None:
-                with suppress(Exception):
-                    gateway.shutdown()
+                _within(STOP_SECONDS, gateway.shutdown)
                 process = getattr(gateway, "proc", None)
                 if process is not None:  # the JVM ends when its stdin does
                     process.stdin.close()
-                    process.wait()
+                    try:
+                        process.wait(STOP_SECONDS)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                        process.wait()
                 SparkContext._gateway = SparkContext._jvm = None
 
     def _start(self) -> None:
@@ -197,6 +201,18 @@ class Engine:
         except Exception as error:
             words = RuntimeError("\n".join([*failures, str(error)]))
             raise fault(words, declared.places) from error
+
+
+def _within(seconds: float, stop: Callable[[], object]) -> None:
+    """Call it, and leave it to itself if it takes longer; what it stops may be gone already."""
+
+    def work() -> None:
+        with suppress(Exception):
+            stop()
+
+    thread = threading.Thread(target=work, name="stopping Spark", daemon=True)
+    thread.start()
+    thread.join(seconds)
 
 
 def _require_pipelines() -> None:
