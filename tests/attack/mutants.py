@@ -23,7 +23,7 @@ def checksums_are_not_compared() -> None:
 
     judge = Dedupe.judge
 
-    def credulous(self: Dedupe, producer_id: bytes, epoch: int, sequence: int, _crc: Any) -> Any:
+    def credulous(self: Dedupe, producer_id: bytes, epoch: int, sequence: int, *_: Any) -> Any:
         return judge(self, producer_id, epoch, sequence)
 
     Dedupe.judge = credulous  # type: ignore[assignment,method-assign]

@@ -134,7 +134,6 @@ class Dedupe:
         epoch: int,
         sequence: int,
         crc: int | None = None,
-        *,
         changeable: bool = False,
     ) -> Verdict:
         """Without a `crc`, the sequence alone decides what is a repetition.

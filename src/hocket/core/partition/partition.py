@@ -120,7 +120,7 @@ class Partition:
     def _produce(self, event: Produce) -> list[Effect]:
         batch, origin = event.batch, event.origin
         verdict = self.dedupe.judge(
-            batch.producer_id, batch.epoch, batch.sequence, batch.crc, changeable=batch.changeable
+            batch.producer_id, batch.epoch, batch.sequence, batch.crc, batch.changeable
         )
         if isinstance(verdict, Duplicate):
             return self._again(origin, batch.sequence, verdict)
