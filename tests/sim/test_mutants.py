@@ -4,7 +4,8 @@ Each mutant is shown the seeds that are known to find it, and are clean without 
 of each part, with HOCKET_STRESS=long (make test-sim) all. One that few seeds find has a world
 of its own, in which many seeds do: the search for such a seed costs more than all other mutants
 together, and begins anew with every change of the code. HOCKET_STRESS=long also shows that from
-seed 0 on each is found within the seeds that it states, in the worlds that the seeds decide.
+seed 0 on each of the others is found within the seeds that it states, in the worlds that the seeds
+decide.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ def test_a_mutant_is_found(name):
 
 
 @pytest.mark.skipif(not LONG, reason="HOCKET_STRESS=long")
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [name for name in MUTANTS if name not in WORLDS])
 def test_a_mutant_is_found_within_the_seeds_that_it_states(name):
     for seed in range(MUTANTS[name].seeds):
         report = run(seed, mutant=name)
