@@ -50,6 +50,15 @@ def test_nothing_of_it_is_inherited_by_other_programs(waker: Waker):
     assert not os.get_blocking(waker.descriptor)
 
 
+def test_what_is_closed_is_woken_no_more(waker: Waker):
+    """Its descriptor may be somebody else's by then."""
+    waker.close()
+    with socket.socket() as other:
+        assert other.fileno() <= waker.descriptor  # the lowest one that is free
+        waker.wake()
+    waker.close()
+
+
 def test_without_eventfd_it_is_a_pipe(monkeypatch: pytest.MonkeyPatch):
     made = [new_waker()]
     monkeypatch.delattr(os, "eventfd")

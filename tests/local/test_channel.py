@@ -16,6 +16,8 @@ from hocket.errors import Timeout
 from hocket.local import Channel
 from tests.support.threads import LONG, Running, noise, until, wait_parked
 
+TRANSFER_BYTES = 100_000 if LONG else 10_000  # through a tiny buffer
+
 
 def fill(channel: Channel) -> int:
     """Write until there is no room; the number of bytes that went in."""
@@ -242,7 +244,7 @@ def test_one_end_waits_for_both_room_and_bytes_at_the_same_time():
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7])
 def test_a_long_transfer_through_a_tiny_buffer_is_exact(size: int):
     a, b = Channel.pair(buffer_bytes=size)
-    data = noise(100_000 if LONG else 10_000, size)
+    data = noise(TRANSFER_BYTES, size)
     with Running(a.write_all, data), Running(b.read_exactly, len(data)) as reader:
         assert reader.result(60) == data
     with pytest.raises(Timeout):

@@ -10,7 +10,7 @@ import pytest
 
 from hocket.adapters.transport import PlainTransport
 from hocket.remote import connection
-from hocket.remote.connection import Connection, NamesLoop
+from hocket.remote.connection import Connection, NamesLoop, ThreadWaker
 
 
 class LastWords:
@@ -52,6 +52,19 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     yield here, there
     here.close()
     there.close()
+
+
+def test_a_wake_up_that_comes_late_ends_one_sleep_and_not_all_that_follow(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    waker = ThreadWaker()
+    poll = waker.new_poll(ends[0].fileno())
+    waker._waker.wake()  # by who had seen the sleeper before asleep, who woke meanwhile
+    assert not waker.sleep(poll, ends[0].fileno(), 30)
+    began = monotonic()
+    assert not waker.sleep(poll, ends[0].fileno(), 0.05)
+    assert monotonic() - began >= 0.04
+    waker.close()
 
 
 @pytest.mark.parametrize("size", [10, 16 << 20])

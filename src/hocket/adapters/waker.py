@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import partial
+from threading import RLock
 from typing import Protocol
 
 TAKEN_AT_ONCE = 65536  # what a pipe holds, at most
+FORKED_SECONDS = 1.0
 
 
 class Waker(Protocol):
@@ -25,30 +27,66 @@ def new_waker() -> Waker:
     return EventFd() if hasattr(os, "eventfd") else Pipe()
 
 
-class EventFd:
+class _Closing:
+    """Lets nobody wake what is closed: its descriptor may be another one's by then.
+
+    Who wakes has looked before, without a lock, whether somebody sleeps; that one may have woken
+    since, and be gone. The lock is reentrant: a signal handler may wake while its thread does.
+    """
+
     def __init__(self) -> None:
-        flags = getattr(os, "EFD_NONBLOCK") | getattr(os, "EFD_CLOEXEC")  # noqa: B009
-        self.descriptor: int = getattr(os, "eventfd")(0, flags)  # noqa: B009 - some lack it
-        self.wake = partial(getattr(os, "eventfd_write"), self.descriptor, 1)  # noqa: B009
-        self.clear = partial(getattr(os, "eventfd_read"), self.descriptor)  # noqa: B009
+        self._lock = RLock()
+        self._closed = False
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._write()
 
     def close(self) -> None:
+        # In a forked child a thread may hold it that is not there: it is not waited for.
+        held = self._lock.acquire(timeout=FORKED_SECONDS)
+        try:
+            if not self._closed:
+                self._closed = True
+                self._close()
+        finally:
+            if held:
+                self._lock.release()
+
+    def _write(self) -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class EventFd(_Closing):
+    def __init__(self) -> None:
+        super().__init__()
+        flags = getattr(os, "EFD_NONBLOCK") | getattr(os, "EFD_CLOEXEC")  # noqa: B009
+        self.descriptor: int = getattr(os, "eventfd")(0, flags)  # noqa: B009 - some lack it
+        self._write = partial(getattr(os, "eventfd_write"), self.descriptor, 1)  # type: ignore[method-assign]  # noqa: B009
+        self.clear = partial(getattr(os, "eventfd_read"), self.descriptor)  # noqa: B009
+
+    def _close(self) -> None:
         os.close(self.descriptor)
 
 
-class Pipe:
+class Pipe(_Closing):
     def __init__(self) -> None:
+        super().__init__()
         self.descriptor, self._end = os.pipe()  # neither is inherited by other programs
         os.set_blocking(self.descriptor, False)
         os.set_blocking(self._end, False)
 
-    def wake(self) -> None:
+    def _write(self) -> None:
         with suppress(BlockingIOError):  # it is full, and so it is readable
             os.write(self._end, b"!")
 
     def clear(self) -> None:
         os.read(self.descriptor, TAKEN_AT_ONCE)
 
-    def close(self) -> None:
+    def _close(self) -> None:
         os.close(self.descriptor)
         os.close(self._end)

@@ -29,7 +29,7 @@ from hocket.errors import (
 )
 from hocket.frames import Frame
 from hocket.remote.connection import Connection, NamesLoop
-from hocket.remote.dialling import Dialling, Tls, pinned_context
+from hocket.remote.dialling import Dial, Dials, Tls, pinned_context
 from hocket.remote.node_link import Conversation, NodeLink, parse_address
 from hocket.remote.opening import Calling
 from hocket.remote.reach import Reach
@@ -115,9 +115,11 @@ class OutgoingCall:
         directory: Directory,
         caller: Caller,
         name: str,
+        dials: Dials,
         track: Callable[[Connection], None],
     ) -> None:
         """`track` is told of the connection that comes of it."""
+        self._dials = dials
         self._track = track
         self._loop = loop
         self._reach = reach
@@ -129,7 +131,7 @@ class OutgoingCall:
         self._way = "direct"
         self._found: frames.NameIs
         self._why_not_direct = ""
-        self._dialling: Dialling | None = None
+        self._dialling: Dial | None = None
         self._talk: Conversation | None = None
         self._opening: Calling | None = None
 
@@ -204,7 +206,7 @@ class OutgoingCall:
         seconds: float,
         done: Callable[[Transport | OSError], None],
     ) -> None:
-        self._dialling = Dialling(self._loop, address, tls, seconds, done)
+        self._dialling = self._dials.dial(address, tls, seconds, done)
         self._dialling.start()
 
     def _reached(self, outcome: Transport | OSError) -> None:

@@ -87,14 +87,17 @@ class ThreadWaker:
     def sleep(self, poll: select.poll, descriptor: int, seconds: float | None) -> bool:
         """Sleep until the descriptor is readable, or `wake` is called; whether it is readable."""
         self._asleep = True
+        late = False
         try:
             if self.woken:
                 return False
             ready = poll.poll(None if seconds is None else seconds * 1000)
-            return any(each == descriptor for each, _ in ready)
+            found = [each for each, _ in ready]
+            late = self._waker.descriptor in found  # it may have been meant for an earlier sleep
+            return descriptor in found
         finally:
             self._asleep = False
-            if self.woken:
+            if self.woken or late:
                 with suppress(BlockingIOError):
                     self._waker.clear()
 

@@ -7,7 +7,9 @@ import os
 import socket
 import ssl
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
+from functools import cache
 from ipaddress import ip_address
 
 from hocket.adapters.loop import READ, WRITE, Loop
@@ -17,6 +19,7 @@ from hocket.addresses import Address
 from hocket.timers import Timer
 
 Done = Callable[[Transport | OSError], None]
+HANDSHAKES_MAX = 64  # of this process with one address at a time
 
 
 class Tls:
@@ -31,8 +34,12 @@ class Tls:
         self.fingerprint = fingerprint
 
 
+@cache
 def pinned_context() -> ssl.SSLContext:
-    """For processes: their certificate is known, so nobody has to vouch for it."""
+    """For processes: their certificate is known, so nobody has to vouch for it.
+
+    One for all: to make it takes longer than the handshake.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -192,3 +199,92 @@ class Dialling:
                 self._watch(0)
             (self._transport or self._socket).close()
             self._socket = self._transport = None
+
+
+class Dial:
+    """A connection that is wanted: it waits for its turn, or is on its way. See `Dials`."""
+
+    def __init__(
+        self, dials: Dials, address: Address, tls: Tls | None, timeout: float, done: Done
+    ) -> None:
+        self.address = address
+        self.tls = tls
+        self.is_wanted = True
+        self._dials = dials
+        self._timeout = timeout
+        self._done = done
+        self._dialling: Dialling | None = None
+
+    def start(self) -> None:
+        """`done` is called once, perhaps at once."""
+        self._dials.take_turn(self)
+
+    def begin(self, loop: Loop) -> None:
+        self._dialling = Dialling(loop, self.address, self.tls, self._timeout, self._over)
+        self._dialling.start()
+
+    def cancel(self) -> None:
+        self.is_wanted = False
+        if self._dialling is not None:
+            self._dialling.cancel()
+            self._dials.over(self)
+
+    def _over(self, outcome: Transport | OSError) -> None:
+        self._dials.over(self)
+        self._done(outcome)
+
+
+class Dials:
+    """All that the connects of this process dial; on the loop's thread.
+
+    A handshake of TLS computes at both ends. Thousands at once would take each other's time until
+    each is given up as late, and begun anew on another way; so they take turns, by address. The
+    time that one has begins with its turn.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._open: set[Dial] = set()
+        self._busy: Counter[Address] = Counter()
+        self._waiting: dict[Address, deque[Dial]] = {}
+
+    def dial(self, address: Address, tls: Tls | None, timeout: float, done: Done) -> Dial:
+        """See `Dialling`; it is to be started."""
+        return Dial(self, address, tls, timeout, done)
+
+    def take_turn(self, dial: Dial) -> None:
+        if dial.tls is not None and self._busy[dial.address] >= HANDSHAKES_MAX:
+            self._waiting.setdefault(dial.address, deque()).append(dial)
+        else:
+            self._begin(dial)
+
+    def _begin(self, dial: Dial) -> None:
+        self._open.add(dial)
+        self._busy[dial.address] += 1
+        dial.begin(self._loop)
+
+    def over(self, dial: Dial) -> None:
+        """It has an outcome, or is not wanted any more; again: no effect."""
+        if dial not in self._open:
+            return
+        self._open.remove(dial)
+        self._busy[dial.address] -= 1
+        if not self._busy[dial.address]:
+            del self._busy[dial.address]
+        if dial.address in self._waiting:  # posted: many may fail at once, one after the other
+            self._loop.post(lambda: self._next(dial.address))
+
+    def _next(self, address: Address) -> None:
+        waiting = self._waiting.get(address)
+        while waiting and self._busy[address] < HANDSHAKES_MAX:
+            dial = waiting.popleft()
+            if dial.is_wanted:
+                self._begin(dial)
+        if not waiting:
+            self._waiting.pop(address, None)
+
+    def close(self) -> None:
+        """Nobody waits for an answer any more."""
+        self._waiting.clear()
+        for dial in list(self._open):
+            dial.cancel()

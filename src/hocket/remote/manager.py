@@ -45,6 +45,7 @@ from hocket.model import check_broker_name
 from hocket.remote.callers import QueueCaller, QueueVisit, ThreadCaller, ThreadVisit
 from hocket.remote.calling import Directory, OutgoingCall
 from hocket.remote.connection import NamesLoop
+from hocket.remote.dialling import Dials
 from hocket.remote.incoming import Handshake, TakingPipe
 from hocket.remote.node_link import NodeLink, parse_address
 from hocket.remote.opening import Answering, wrong_kind
@@ -94,6 +95,7 @@ class NameManager(BrokerManager):
             self._loop, reach, opened=self._opened, wanted=self._pipe_wanted, ended=self._refused
         )
         self._directory = Directory(self._link, self._loop)
+        self._dials = Dials(self._loop)
         self._leases: dict[str, Lease] = {}
         self._listener: socket.socket | None = None
         self._cannot_accept = False
@@ -203,7 +205,14 @@ class NameManager(BrokerManager):
 
     def _call(self, caller: QueueCaller | ThreadCaller, name: str) -> OutgoingCall:
         call = OutgoingCall(
-            self._loop, self._reach, self._link, self._directory, caller, name, self._track
+            self._loop,
+            self._reach,
+            self._link,
+            self._directory,
+            caller,
+            name,
+            self._dials,
+            self._track,
         )
         if self._error is not None:
             error = self._error
@@ -406,6 +415,7 @@ class NameManager(BrokerManager):
         if self._connections and monotonic() < until:
             self._loop.after(10_000, lambda: self._wait_for_ends(until))
             return
+        self._dials.close()
         for connection in list(self._connections):
             connection.fail("the client was closed")
         self._link.close()
