@@ -22,6 +22,7 @@ from hocket.model import Limits
 from hocket.node.broker import Broker
 from hocket.rpc.capabilities import BrokerCapability
 from hocket.rpc.endpoint_state import EndpointState
+from hocket.rpc.failure import Failure, text_of
 from hocket.rpc.garbage import collect_here
 
 log = logging.getLogger("hocket.rpc")
@@ -154,4 +155,8 @@ class Endpoint:
 
 def _report(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what asyncio has nobody else to tell."""
-    log.warning("%s", context["message"], exc_info=context.get("exception"))
+    error = context.get("exception")
+    if isinstance(error, Failure):  # its call failed while its connection ended
+        log.debug("a client that has gone was not told: %s", text_of(error))
+        return
+    log.warning("%s", context["message"], exc_info=error)

@@ -42,6 +42,12 @@ def failure(error: HocketError) -> Failure:
     return _named(code_of(error))(str(error) + _END)
 
 
+def text_of(told: Failure) -> str:
+    """What a client is told, without the marks."""
+    name = type(told).__qualname__.removeprefix(_BEGIN)
+    return f"{name}: {str(told).removesuffix(_END)}"
+
+
 def forget_trace(error: BaseException | None) -> None:
     """An error that was raised from a variable and its trace refer to each other.
 
