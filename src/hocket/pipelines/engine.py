@@ -114,7 +114,7 @@ class Engine:
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
                 f"jdbc:derby:;databaseName={state / 'catalogue'};create=true"
             ),
-            JAVA_OPTIONS: (f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"),
+            JAVA_OPTIONS: quoted(f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"),
         }
 
     def _has_tables(self) -> bool:
@@ -197,6 +197,12 @@ class Engine:
         except Exception as error:
             words = RuntimeError("\n".join([*failures, str(error)]))
             raise fault(words, declared.places) from error
+
+
+def quoted(option: str) -> str:
+    """One option of Java's among others, whatever is in it: a path may have spaces."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _require_pipelines() -> None:

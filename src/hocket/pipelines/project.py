@@ -61,8 +61,10 @@ class Project:
             found = json.loads(note.read_text())
         except FileNotFoundError:
             return False
-        except ValueError:
-            raise PipelineFault(f"{note}: cannot be read; is this a pipeline's state?") from None
+        except (ValueError, OSError):
+            raise self._no_state() from None
+        if not isinstance(found, dict):
+            raise self._no_state()
         if found.get("pipeline") != self.name:
             raise PipelineFault(
                 f"{self.place('storage')}: the state in {self.state} is of the pipeline "
@@ -76,6 +78,12 @@ class Project:
                 "that cluster, or begin anew with another storage"
             )
         return True
+
+    def _no_state(self) -> PipelineFault:
+        return PipelineFault(
+            f"{self.place('storage')}: {self.state / OWNER} cannot be read; is this a pipeline's "
+            "state?"
+        )
 
     def place(self, field: str) -> Place:
         return Place(self.spec.name, _line_of(self.spec, field))
@@ -187,18 +195,24 @@ def _configuration(spec: Path, fields: dict[str, Any]) -> dict[str, str]:
 def _files(directory: Path, spec: Path, fields: dict[str, Any]) -> tuple[Path, ...]:
     line = _line_of(spec, "libraries")
     patterns = []
-    for entry in fields.get("libraries") or []:
-        try:
+    try:
+        for entry in fields.get("libraries") or []:
             patterns.append(str(entry["glob"]["include"]))
-        except (KeyError, TypeError):
-            raise PipelineFault(
-                f"{Place(spec.name, line)}: each of libraries looks like `- glob: {{include: "
-                "transformations/**}`"
-            ) from None
+    except (KeyError, TypeError):
+        raise PipelineFault(
+            f"{Place(spec.name, line)}: each of libraries looks like `- glob: {{include: "
+            "transformations/**}`"
+        ) from None
     files: set[Path] = set()
     for pattern in patterns:
         # As Spark has it: a file, or a folder with all that is in it.
-        found = directory.glob(f"{pattern}/*" if pattern.endswith("/**") else pattern)
+        try:
+            found = list(directory.glob(f"{pattern}/*" if pattern.endswith("/**") else pattern))
+        except (ValueError, NotImplementedError) as error:
+            raise PipelineFault(
+                f"{Place(spec.name, line)}: {pattern!r} is no pattern of files within the "
+                f"directory: {error}"
+            ) from None
         files |= {each for each in found if each.is_file() and "__pycache__" not in each.parts}
     if not files:
         raise PipelineFault(
