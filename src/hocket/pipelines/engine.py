@@ -152,6 +152,12 @@ class Engine:
                         self._import(file, graph)
                     else:
                         registry.register_sql(file.read_text(), file.relative_to(project.directory))
+                except SystemExit as error:
+                    at = declared.places.of_traceback(error) or place
+                    raise PipelineFault(
+                        f"{at}: the file ends Python (exit code {error.code}) and declares nothing "
+                        "behind that"
+                    ) from error
                 except Exception as error:
                     raise fault(error, declared.places, place) from error
         return graph, declared
