@@ -50,6 +50,8 @@ def test_a_directory_is_read(tmp_path: Path) -> None:
         (GOOD.replace("transformations", "/srv"), "yml:3: '/srv/**' is no pattern of files within"),
         (GOOD.replace("transformations/**", "''"), "yml:3: '' is no pattern of files within"),
         (GOOD.partition("libraries")[0] + "libraries: 5\n", "yml:3: each of libraries looks like"),
+        (GOOD.replace("state", "my state"), "yml:2: Spark would keep its checkpoints elsewhere"),
+        (GOOD.replace("state", "file:///a%20b"), "because of '%'; name a storage without it"),
         (GOOD.replace("state", "file:x"), "spark-pipeline.yml:2: file:x is no URI of a file"),
     ],
 )
@@ -81,6 +83,14 @@ def test_the_state_of_another_pipeline_is_refused(tmp_path: Path) -> None:
         project.load(write(tmp_path, GOOD.replace("shop", "other"))).claim("cluster-1")
     with pytest.raises(PipelineFault, match=r"yml:2: .* on cluster cluster-1, whose offsets"):
         project.load(write(tmp_path, GOOD)).claim("cluster-2")
+
+
+def test_a_path_may_have_letters_of_any_language(tmp_path: Path) -> None:
+    directory = tmp_path / "Übung"
+    directory.mkdir()
+    found = project.load(write(directory, GOOD))
+    assert found.storage == f"file://{directory}/state"
+    assert found.state == directory / "state"
 
 
 @pytest.mark.parametrize("note", ["[]", "{", None])

@@ -7,10 +7,11 @@ storage: checkpoints (Spark's), tables and their catalogue, logs, and a note of 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from hocket.errors import HocketError
 from hocket.model import check_name
@@ -20,6 +21,9 @@ SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 STATIC = ("spark.ui.", "spark.sql.catalogImplementation", "spark.master", "spark.driver.")
 SUFFIXES = (".py", ".sql")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# Spark quotes these in the path of a storage, as in URIs, and takes what comes of it for the path.
+_ODD = re.compile(r'[\s\x00-\x1f"<>\\^`{|}%#?\[\]]')
 OWNER = "pipeline.json"  # within the storage: which pipeline it belongs to
 
 
@@ -92,7 +96,7 @@ class Project:
 def local_path(uri: str) -> Path | None:
     """The path of a file: URI; None for another file system."""
     found = urlsplit(uri)
-    return Path(unquote(found.path)) if found.scheme in ("", "file") else None
+    return Path(found.path) if found.scheme in ("", "file") else None
 
 
 def load(directory: Path) -> Project:
@@ -157,13 +161,18 @@ def _checked_name(spec: Path, fields: dict[str, Any]) -> str:
 
 def _storage(directory: Path, spec: Path, fields: dict[str, Any]) -> str:
     text = str(fields["storage"])
-    scheme = urlsplit(text).scheme
-    if not scheme:  # a path, which is relative to the directory
-        return (directory / text).resolve().as_uri()
-    if scheme == "file" and not urlsplit(text).path.startswith("/"):
+    place = Place(spec.name, _line_of(spec, "storage"))
+    scheme = _SCHEME.match(text)
+    if scheme is None:  # a path, which is relative to the directory
+        text = f"file://{(directory / text).resolve()}"
+    if odd := _ODD.search(text):
         raise PipelineFault(
-            f"{Place(spec.name, _line_of(spec, 'storage'))}: {text} is no URI of a file, which "
-            "looks like file:///srv/orders"
+            f"{place}: Spark would keep its checkpoints elsewhere than in {text}, because of "
+            f"{odd.group()!r}; name a storage without it, as in `storage: file:///srv/orders`"
+        )
+    if scheme is not None and scheme.group() == "file:" and not urlsplit(text).path.startswith("/"):
+        raise PipelineFault(
+            f"{place}: {text} is no URI of a file, which looks like file:///srv/orders"
         )
     return text
 
