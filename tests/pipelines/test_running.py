@@ -92,7 +92,8 @@ def test_a_run_whose_jvm_is_killed_ends_soon_and_one_that_is_told_to_end_has_sto
             run.process.send_signal(number)
         os.kill(java, number)
         code = run.process.wait(60)
-    (listed,) = json.loads(hocket(url, "pipeline", "list", "--json", cwd=tmp_path).stdout)
+    status = hocket(url, "pipeline", "status", name, "--json", cwd=tmp_path, check=False)
+    listed = json.loads(status.stdout)
     if number is not signal.SIGKILL:
         assert (code, listed["state"]) == (0, "stopped")
     else:
