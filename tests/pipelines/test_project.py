@@ -47,6 +47,11 @@ def test_a_directory_is_read(tmp_path: Path) -> None:
         (GOOD + "configuration:\n  spark.ui.enabled: 'true'\n", "yml:7: spark.ui.enabled is fixed"),
         (GOOD + "configuration:\n  spark.sql.ansi: true\n", "yml:7: spark.sql.ansi must be a text"),
         ("- a\n", "spark-pipeline.yml:1: it must have fields"),
+        (GOOD.replace("transformations", "/srv"), "yml:3: '/srv/**' is no pattern of files within"),
+        (GOOD.replace("transformations/**", "''"), "yml:3: '' is no pattern of files within"),
+        (GOOD.partition("libraries")[0] + "libraries: 5\n", "yml:3: each of libraries looks like"),
+        (GOOD.replace("state", "my state"), "yml:2: Spark would keep its checkpoints elsewhere"),
+        (GOOD.replace("state", "file:///a%20b"), "because of '%'; name a storage without it"),
         (GOOD.replace("state", "file:x"), "spark-pipeline.yml:2: file:x is no URI of a file"),
     ],
 )
@@ -78,6 +83,30 @@ def test_the_state_of_another_pipeline_is_refused(tmp_path: Path) -> None:
         project.load(write(tmp_path, GOOD.replace("shop", "other"))).claim("cluster-1")
     with pytest.raises(PipelineFault, match=r"yml:2: .* on cluster cluster-1, whose offsets"):
         project.load(write(tmp_path, GOOD)).claim("cluster-2")
+
+
+def test_a_path_may_have_letters_of_any_language(tmp_path: Path) -> None:
+    directory = tmp_path / "Übung"
+    directory.mkdir()
+    found = project.load(write(directory, GOOD))
+    assert found.storage == f"file://{directory}/state"
+    assert found.state == directory / "state"
+
+
+@pytest.mark.parametrize("note", ["[]", "{", None])
+def test_what_is_no_pipeline_s_state_is_told_by_the_place_that_names_it(
+    tmp_path: Path, note: str | None
+) -> None:
+    found = project.load(write(tmp_path, GOOD))
+    if note is None:
+        found.state.write_text("a file, and no folder")
+    else:
+        found.state.mkdir()
+        (found.state / project.OWNER).write_text(note)
+    with pytest.raises(PipelineFault) as caught:
+        found.claim("cluster")
+    assert "spark-pipeline.yml:2: " in str(caught.value)
+    assert "is this a pipeline's state?" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [making.PLAIN, *making.BUILT_IN])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,47 @@ def test_a_pipeline_as_it_stands_is_run_seen_and_stopped(
     assert by_key(read_all(client, "shop.out")) == by_key(some(0, 1500))
     said = hocket(url, "pipeline", "logs", "shop", cwd=tmp_path).stdout.splitlines()
     assert [line.split()[-1] for line in said if " stopped" in line] == ["stopped"]
+
+
+def java_of(process: int) -> int:
+    """The JVM that a run has started."""
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = each.read_text().partition("(")[2].rpartition(")")
+        except OSError:  # it has ended
+            continue
+        if name == "java" and int(rest.split()[1]) == process:
+            return int(each.parent.name)
+    raise AssertionError(f"process {process} has no JVM")
+
+
+@long
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the JVM in /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_run_whose_jvm_is_killed_ends_soon_and_one_that_is_told_to_end_has_stopped(
+    broker: ServerProcess, client: Client, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A service manager tells all processes of a service to end, and Ctrl-C all of a terminal."""
+    url, name = broker.address, f"jvm{number}"
+    hocket(url, "pipeline", "init", name, cwd=tmp_path)
+    publish(client, f"{name}.in", some(0, 100))
+    with started(url, tmp_path, "run", name, "--every", "1s") as run:
+        run.until(lambda: "update 1, " in run.output.read_text(), "the first update")
+        java = java_of(run.process.pid)
+        if number is not signal.SIGKILL:
+            run.process.send_signal(number)
+        os.kill(java, number)
+        code = run.process.wait(60)
+    status = hocket(url, "pipeline", "status", name, "--json", cwd=tmp_path, check=False)
+    listed = json.loads(status.stdout)
+    if number is not signal.SIGKILL:
+        assert (code, listed["state"]) == (0, "stopped")
+    else:
+        assert (code, listed["state"]) == (1, "failed")
+        assert "Spark's JVM was killed by signal 9" in listed["error"]
+    publish(client, f"{name}.in", some(100, 200))
+    hocket(url, "pipeline", "run", name, "--once", cwd=tmp_path)
+    assert by_key(read_all(client, f"{name}.out")) == by_key(some(0, 200))
 
 
 @long

@@ -10,6 +10,7 @@ import pytest
 import hocket
 from hocket.client.faces.blocking.client import Client
 from hocket.pipelines.runs import AlreadyRunning, LiveRun, Runs, UnknownPipeline
+from tests.support.pipelines import hocket as hocket_command
 from tests.support.processes.server import ServerProcess
 from tests.support.threads import until
 
@@ -114,3 +115,27 @@ def test_a_pipeline_that_never_ran_is_unknown(client: Client) -> None:
 def test_there_are_none_before_the_first(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server, hocket.connect(server.address) as client:
         assert Runs(client).all() == {}
+
+
+NONSENSE = [
+    b"", b"[]", b"{", b"[" * 100_000, b'{"kind": "started"}', b'{"kind": ["started"]}',
+    b'{"kind": "started", "at": NaN, "run": "x", "host": "h", "pid": 1, "directory": "d", '
+    b'"master": "m"}',
+    b'{"kind": "ended", "at": 1, "run": "RUN"}',
+    b'{"kind": "update", "at": 1, "run": "RUN", "number": "one"}',
+    b'{"kind": "line", "at": 1e300, "run": "RUN", "text": "words"}',
+]  # fmt: skip
+
+
+def test_what_no_run_has_written_keeps_nobody_from_seeing_the_runs(
+    broker: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    live = begun(client, "nonsense")
+    for said in NONSENSE:
+        value = said.replace(b"RUN", live.run.encode())
+        client.publish("hocket.pipelines", value, key=b"nonsense")
+    for command in ("list", "status nonsense", "logs nonsense"):
+        shown = hocket_command(broker.address, "pipeline", *command.split(), cwd=tmp_path)
+        assert "running" in shown.stdout or "started" in shown.stdout
+        assert not shown.stderr
+    live.end("stopped")

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from hocket import Client
+from hocket.errors import HocketError
 
 pytest.importorskip("pyspark.pipelines")
 pytest.importorskip("grpc")
 
 from hocket.pipelines import running as running_module
 from hocket.pipelines.declared import Declared
-from hocket.pipelines.faults import Places
+from hocket.pipelines.faults import PipelineFault, Places
 from hocket.pipelines.running import MasterLost, Running, Update
 from hocket.pipelines.runs import TOPIC, LiveRun
 
@@ -25,6 +26,7 @@ class Engine:
 
     def __init__(self, folder: Path, update: Any) -> None:
         self._folder, self._update = folder, update
+        self.ended = ""  # why Spark is gone
 
     def graph(self) -> tuple[str, Declared]:
         return "graph", Declared(Places(self._folder))
@@ -33,6 +35,10 @@ class Engine:
         del say
         if not dry:
             self._update()
+
+    def problem(self, seconds: float = 0.0) -> str:
+        del seconds
+        return self.ended
 
 
 class Seen:
@@ -108,3 +114,29 @@ def test_an_update_may_end_without_a_master(client: Client, tmp_path: Path) -> N
     running = Running(engine, client, seen, 1.0, None, lambda: False, master_problem=problem)
     running.run(live)
     assert seen.updates == [1]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_spark_that_is_gone_is_not_asked_again_and_ends_the_run(
+    client: Client, tmp_path: Path, asked: bool
+) -> None:
+    """Who tells all processes of a service to end has stopped the run, and it did not fail."""
+    stopped, seen = threading.Event(), Seen()
+
+    def update() -> None:
+        engine.ended = "Spark's JVM was killed by signal 15"
+        if asked:
+            stopped.set()
+        raise HocketError("UNAVAILABLE")
+
+    live = LiveRun(client, f"beheaded-{asked}", 1.0)
+    live.begin(directory=str(tmp_path), master="local")
+    engine: Any = Engine(tmp_path, update)
+    running = Running(engine, client, seen, 1.0, 0.0, stopped.is_set)
+    if asked:
+        running.run(live)
+        assert running.state() == "stopped"
+    else:
+        with pytest.raises(PipelineFault, match="was killed by signal 15"):
+            running.run(live)
+    assert (seen.updates, [line for line in seen.lines if "tried again" in line]) == ([], [])

@@ -20,11 +20,12 @@ def test_types_are_those_that_hold_all_values() -> None:
         b'{"a": 2.5, "b": false, "c": 7, "d": null, "e": [2.5], "f": {"g h": 2.5}, "j": 1e99}',
         b"not json",
         b"[1]",
-        b'{"i": 123456789012345678901234567890, "k": {}}',
+        b'{"i": 123456789012345678901234567890, "k": {}, "": 1, "l--m": {"": 1}}',
     ]
     assert inferred(values) == {
         "a": "DOUBLE", "b": "BOOLEAN", "c": "STRING", "d": "STRING", "e": "STRING",
         "f": "STRUCT<`g h`: DOUBLE>", "i": "STRING", "j": "DOUBLE", "k": "MAP<STRING, STRING>",
+        "l--m": "MAP<STRING, STRING>",
     }  # fmt: skip
 
 

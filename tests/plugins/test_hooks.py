@@ -322,3 +322,34 @@ class Raw:
 
     def __exit__(self, *_error: object) -> None:
         self._link.close()
+
+
+class Verbose:
+    """Says why at length, and quotes what was published."""
+
+    api = 1
+
+    @hook
+    def on_publish(self, batch: Publish) -> None:
+        said = batch.values[0].decode()
+        if said == "long":
+            raise Rejected("x" * 2_000_000)
+        if said == "half":
+            raise Rejected("\ud83d is half a character")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_reason_that_fits_no_frame_is_told_in_part_and_the_connection_goes_on(
+    apart: bool,
+) -> None:
+    with broker_with(Verbose, apart=[Verbose] if apart else [], deadline_ms=10_000) as broker:
+        broker.client.create_topic("notes")
+        with hocket.connect(broker.listen()) as client:
+            for said, told in (("long", "x" * 9_997 + "..."), ("half", "? is half a character")):
+                with pytest.raises(Rejected) as caught:
+                    client.publish("notes", said.encode(), timeout=10)
+                assert str(caught.value) == told
+                with pytest.raises(Rejected) as caught, client.producer("notes") as producer:
+                    producer.send(said.encode())
+                assert str(caught.value) == told
+            client.publish("notes", b"short", timeout=10)

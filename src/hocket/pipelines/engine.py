@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from hocket.pipelines.faults import PipelineFault, Place, Places, fault
@@ -33,6 +34,7 @@ Say = Callable[[str], None]
 _TABLES = re.compile(r"table|view", re.IGNORECASE)
 FAILURE = ("failed", "FAILED")
 STOP_SECONDS = 15.0  # for each step of stopping Spark, which waits for ever for a dead master
+ASKED_AGAIN_MAX = 3  # within a second or two; a JVM of ours that is gone does not come back
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -73,7 +75,7 @@ class Engine:
                     process.stdin.close()
                     try:
                         process.wait(STOP_SECONDS)
-                    except subprocess.TimeoutExpired:
+                    except TimeoutExpired:
                         process.kill()
                         process.wait()
                 SparkContext._gateway = SparkContext._jvm = None
@@ -82,6 +84,7 @@ class Engine:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark import SparkContext
         from pyspark.errors import PySparkException
+        from pyspark.sql.connect.client.retries import DefaultPolicy
         from pyspark.sql.connect.session import SparkSession as ConnectSession
 
         chosen = {**self._settings(), **self._config}
@@ -89,13 +92,17 @@ class Engine:
             chosen[JAVA_OPTIONS] = f"{self._settings()[JAVA_OPTIONS]} {self._config[JAVA_OPTIONS]}"
         os.environ.setdefault("SPARK_CONNECT_AUTHENTICATE_TOKEN", os.urandom(16).hex())
         try:
-            ConnectSession._start_connect_server(self.master, chosen)
+            with _same_interrupts():
+                ConnectSession._start_connect_server(self.master, chosen)
             package = "org.apache.spark.sql.connect.service.SparkConnectService$"
             service = getattr(getattr(SparkContext._jvm, package), "MODULE$")
             url = f"sc://localhost:{service.localPort()}"
             # Else `SparkSession.active()` in a pipeline's file is the server's own session.
             os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-            self._spark = ConnectSession.builder.remote(url).getOrCreate()  # type: ignore[assignment]
+            spark = ConnectSession.builder.remote(url).getOrCreate()
+            # Spark's own would ask for ten minutes: for a server elsewhere that may come back.
+            spark.client.set_retry_policies([DefaultPolicy(max_retries=ASKED_AGAIN_MAX)])
+            self._spark = spark  # type: ignore[assignment]
         except (Py4JError, PySparkException, OSError, TypeError) as error:
             raise PipelineFault(
                 f"Spark did not start at the master {self.master}: {_last_words(error)}. Its log "
@@ -114,11 +121,11 @@ class Engine:
             "spark.connect.grpc.binding.port": "0",
             "spark.sql.connect.serverStacktrace.enabled": "false",
             "spark.sql.catalogImplementation": "hive" if self._has_tables() else "in-memory",
-            "spark.sql.warehouse.dir": (state / "tables").as_uri(),
+            "spark.sql.warehouse.dir": f"file://{state / 'tables'}",
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
                 f"jdbc:derby:;databaseName={state / 'catalogue'};create=true"
             ),
-            JAVA_OPTIONS: (f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"),
+            JAVA_OPTIONS: quoted(f"-Dderby.stream.error.file={state / 'logs' / 'derby.log'}"),
         }
 
     def _has_tables(self) -> bool:
@@ -126,6 +133,23 @@ class Engine:
         nothing but topics and lakes, does without. A word too many only costs these seconds."""
         texts = (file.read_text(errors="replace") for file in self.project.files)
         return any(_TABLES.search(text) for text in texts)
+
+    def problem(self, seconds: float = 0.0) -> str:
+        """Why Spark is of no use any more; empty: its JVM still runs after so long."""
+        from pyspark import SparkContext
+
+        process = getattr(SparkContext._gateway, "proc", None)
+        if process is None:
+            return ""
+        try:
+            code = process.wait(seconds)
+        except TimeoutExpired:
+            return ""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"Spark's JVM {how}; its log is {self.project.log}. Nothing is half done: the next run "
+            "goes on"
+        )
 
     @property
     def spark(self) -> SparkSession:
@@ -156,6 +180,12 @@ class Engine:
                         self._import(file, graph)
                     else:
                         registry.register_sql(file.read_text(), file.relative_to(project.directory))
+                except SystemExit as error:
+                    at = declared.places.of_traceback(error) or place
+                    raise PipelineFault(
+                        f"{at}: the file ends Python (exit code {error.code}) and declares nothing "
+                        "behind that"
+                    ) from error
                 except Exception as error:
                     raise fault(error, declared.places, place) from error
         return graph, declared
@@ -215,6 +245,12 @@ def _within(seconds: float, stop: Callable[[], object]) -> None:
     thread.join(seconds)
 
 
+def quoted(option: str) -> str:
+    """One option of Java's among others, whatever is in it: a path may have spaces."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _require_pipelines() -> None:
     try:
         import pyspark.pipelines.spark_connect_pipeline  # noqa: F401
@@ -251,6 +287,17 @@ def _stderr_to(log: Path) -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(file)
+
+
+@contextmanager
+def _same_interrupts() -> Iterator[None]:
+    """Spark's context takes Ctrl-C for itself; whoever has it keeps it."""
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, kept)
 
 
 def _last_words(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from importlib import resources
 from pathlib import Path
@@ -45,7 +46,7 @@ def make(
         (directory / "transformations").mkdir(parents=True)
         file = f"{name if kind == PLAIN else kind}".replace(".", "_").replace("-", "_")
         (directory / "transformations" / f"{file}.py").write_text(text)
-        storage = (directory / "state").as_uri()
+        storage = json.dumps(f"file://{directory / 'state'}", ensure_ascii=False)
         (directory / "spark-pipeline.yml").write_text(_SPEC.format(name=name, storage=storage))
         (directory / ".gitignore").write_text("state/\nlake/\n")
     except OSError:

@@ -7,10 +7,11 @@ storage: checkpoints (Spark's), tables and their catalogue, logs, and a note of 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from hocket.errors import HocketError
 from hocket.model import check_name
@@ -20,6 +21,9 @@ SPEC_NAMES = ("spark-pipeline.yml", "spark-pipeline.yaml")
 FIELDS = ("name", "storage", "catalog", "database", "schema", "configuration", "libraries")
 STATIC = ("spark.ui.", "spark.sql.catalogImplementation", "spark.master", "spark.driver.")
 SUFFIXES = (".py", ".sql")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# Spark quotes these in the path of a storage, as in URIs, and takes what comes of it for the path.
+_ODD = re.compile(r'[\s\x00-\x1f"<>\\^`{|}%#?\[\]]')
 OWNER = "pipeline.json"  # within the storage: which pipeline it belongs to
 
 
@@ -61,8 +65,10 @@ class Project:
             found = json.loads(note.read_text())
         except FileNotFoundError:
             return False
-        except ValueError:
-            raise PipelineFault(f"{note}: cannot be read; is this a pipeline's state?") from None
+        except (ValueError, OSError):
+            raise self._no_state() from None
+        if not isinstance(found, dict):
+            raise self._no_state()
         if found.get("pipeline") != self.name:
             raise PipelineFault(
                 f"{self.place('storage')}: the state in {self.state} is of the pipeline "
@@ -77,6 +83,12 @@ class Project:
             )
         return True
 
+    def _no_state(self) -> PipelineFault:
+        return PipelineFault(
+            f"{self.place('storage')}: {self.state / OWNER} cannot be read; is this a pipeline's "
+            "state?"
+        )
+
     def place(self, field: str) -> Place:
         return Place(self.spec.name, _line_of(self.spec, field))
 
@@ -84,7 +96,7 @@ class Project:
 def local_path(uri: str) -> Path | None:
     """The path of a file: URI; None for another file system."""
     found = urlsplit(uri)
-    return Path(unquote(found.path)) if found.scheme in ("", "file") else None
+    return Path(found.path) if found.scheme in ("", "file") else None
 
 
 def load(directory: Path) -> Project:
@@ -149,13 +161,18 @@ def _checked_name(spec: Path, fields: dict[str, Any]) -> str:
 
 def _storage(directory: Path, spec: Path, fields: dict[str, Any]) -> str:
     text = str(fields["storage"])
-    scheme = urlsplit(text).scheme
-    if not scheme:  # a path, which is relative to the directory
-        return (directory / text).resolve().as_uri()
-    if scheme == "file" and not urlsplit(text).path.startswith("/"):
+    place = Place(spec.name, _line_of(spec, "storage"))
+    scheme = _SCHEME.match(text)
+    if scheme is None:  # a path, which is relative to the directory
+        text = f"file://{(directory / text).resolve()}"
+    if odd := _ODD.search(text):
         raise PipelineFault(
-            f"{Place(spec.name, _line_of(spec, 'storage'))}: {text} is no URI of a file, which "
-            "looks like file:///srv/orders"
+            f"{place}: Spark would keep its checkpoints elsewhere than in {text}, because of "
+            f"{odd.group()!r}; name a storage without it, as in `storage: file:///srv/orders`"
+        )
+    if scheme is not None and scheme.group() == "file:" and not urlsplit(text).path.startswith("/"):
+        raise PipelineFault(
+            f"{place}: {text} is no URI of a file, which looks like file:///srv/orders"
         )
     return text
 
@@ -187,18 +204,24 @@ def _configuration(spec: Path, fields: dict[str, Any]) -> dict[str, str]:
 def _files(directory: Path, spec: Path, fields: dict[str, Any]) -> tuple[Path, ...]:
     line = _line_of(spec, "libraries")
     patterns = []
-    for entry in fields.get("libraries") or []:
-        try:
+    try:
+        for entry in fields.get("libraries") or []:
             patterns.append(str(entry["glob"]["include"]))
-        except (KeyError, TypeError):
-            raise PipelineFault(
-                f"{Place(spec.name, line)}: each of libraries looks like `- glob: {{include: "
-                "transformations/**}`"
-            ) from None
+    except (KeyError, TypeError):
+        raise PipelineFault(
+            f"{Place(spec.name, line)}: each of libraries looks like `- glob: {{include: "
+            "transformations/**}`"
+        ) from None
     files: set[Path] = set()
     for pattern in patterns:
         # As Spark has it: a file, or a folder with all that is in it.
-        found = directory.glob(f"{pattern}/*" if pattern.endswith("/**") else pattern)
+        try:
+            found = list(directory.glob(f"{pattern}/*" if pattern.endswith("/**") else pattern))
+        except (ValueError, NotImplementedError) as error:
+            raise PipelineFault(
+                f"{Place(spec.name, line)}: {pattern!r} is no pattern of files within the "
+                f"directory: {error}"
+            ) from None
         files |= {each for each in found if each.is_file() and "__pycache__" not in each.parts}
     if not files:
         raise PipelineFault(

@@ -34,6 +34,7 @@ MASTER_LOOK_SECONDS = 5.0  # between two looks at whether the master answers
 MASTER_LOST_SECONDS = (
     60.0  # an update that has not ended after so long without a master is given up
 )
+SPARK_ENDS_SECONDS = 5.0  # how long Spark, told to end when we are, may take from its last word
 RETRY_SECONDS = (1.0, 5.0, 25.0)  # after an update that failed, and the next one, and the next
 
 
@@ -81,10 +82,22 @@ class Running:
     def run(self, live: LiveRun) -> None:
         """Run until the end. Raises PipelineFault if an update fails and goes on failing."""
         self._live = live
+        try:
+            self._repeat()
+        except HocketError as error:
+            # A signal may go to all processes of a service: then Spark ends with us.
+            asked = self._is_asked()
+            problem = self.engine.problem(SPARK_ENDS_SECONDS if asked else 0.0)
+            if not problem:
+                raise
+            if not asked:
+                raise PipelineFault(problem) from error
+
+    def _repeat(self) -> None:
         self._rehearse()
         number, failures = 0, 0
         rows, bad = 0, 0
-        while True:
+        while not self._is_asked():
             began = time.monotonic()
             update = Update(number + 1, rows_in_all=rows, bad_in_all=bad)
             try:
@@ -92,7 +105,7 @@ class Running:
             except MasterLost:
                 raise
             except HocketError as error:
-                if failures >= self.retries or self._must_stop(0):
+                if failures >= self.retries or self._must_stop(0) or self.engine.problem():
                     raise
                 pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1

@@ -31,6 +31,17 @@ TOPIC = "hocket.pipelines"
 RETENTION = "30d"
 READ_SECONDS = 10.0
 
+NUMBER_MAX = 1e11  # of seconds: the year 5138
+# What the messages of each kind have, beside `at`.
+FIELDS: dict[str, dict[str, type]] = {
+    "started": {"run": str, "host": str, "pid": int, "directory": str, "master": str},
+    "update": {
+        "run": str, "number": int, "seconds": float, "rows": int, "rows_per_second": float,
+        "bad": int, "lag": dict, "rows_in_all": int, "bad_in_all": int,
+    },
+    "ended": {"run": str, "state": str, "error": str},
+}  # fmt: skip
+
 RUNNING, STOPPED, FINISHED, FAILED, DIED = "running", "stopped", "finished", "failed", "died"
 
 
@@ -152,11 +163,23 @@ def note_in(found: dict[str, Run], message: Message) -> None:
 
 
 def _event(message: Message) -> dict[str, Any]:
+    """What a message says; nothing if no run can have written it: others may publish there, too."""
     try:
         found = json.loads(message.value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict) or not isinstance(found.get("kind"), str):
+        return {}
+    fields = {"at": float, **FIELDS.get(found["kind"], {})}
+    return found if all(_is(found.get(name), kind) for name, kind in fields.items()) else {}
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and 0 <= value < NUMBER_MAX
+    if kind is dict:
+        return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
+    return isinstance(value, kind)
 
 
 def tell(client: Client, name: str, event: dict[str, Any], timeout: float) -> int:

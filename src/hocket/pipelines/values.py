@@ -21,11 +21,12 @@ from hocket.pipelines.reaching import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 SAMPLE = 1000  # records that a schema is inferred from
 SAMPLE_SECONDS = 5.0
 _CORRUPT = "_corrupt"
+_COMMENT = re.compile(r"(`[^`]*`)|--.*")  # and quoted names, in which it is none
 
 
 class Fitting:
@@ -93,11 +94,25 @@ class Fitting:
                 substring(raw, 1, 100),
             )
             reasons.append(when(field.isNull() & raw.isNotNull(), wrong))
-            if not each.nullable:
-                reasons.append(when(field.isNull(), lit(f"the field {each.name} is missing")))
+            reasons += _missing(field, each, each.name)
         corrupt = col("json").getField(_CORRUPT).isNotNull()
         reasons.append(when(corrupt, lit("the value does not fit the schema")))
         return coalesce(*reasons)
+
+
+def _missing(field: Column, declared: StructField, name: str) -> list[Column]:
+    """That a field must not be null and is, or one within it."""
+    from pyspark.sql.functions import lit, when
+    from pyspark.sql.types import StructType
+
+    found = []
+    if not declared.nullable:
+        found.append(when(field.isNull(), lit(f"the field {name} is missing")))
+    if isinstance(declared.dataType, StructType):
+        for each in declared.dataType:
+            within = _missing(field.getField(each.name), each, f"{name}.{each.name}")
+            found += [when(field.isNotNull(), reason) for reason in within]
+    return found
 
 
 def json_values(
@@ -138,7 +153,7 @@ def parse_schema(text: str, file: Path | None = None) -> StructType:
     from pyspark.sql.types import StructType
 
     # Line by line, so that Spark's line is that of the file.
-    words = "\n".join(line.partition("--")[0] for line in text.splitlines()).rstrip(";, \n")
+    words = "\n".join(_COMMENT.sub(r"\1", line) for line in text.splitlines()).rstrip(";, \n")
     named = f"in {file}" if file else repr(" ".join(words.split()))
     if not words.strip():
         raise PipelineFault(f"the schema {named} has no field")
@@ -203,6 +218,8 @@ def inferred(values: list[bytes], topic: str = "") -> dict[str, str]:
             continue
         if isinstance(found, dict):
             for name, each in found.items():
+                if not name:  # no column can be called so
+                    continue
                 fields[name] = _common(fields.get(name, ""), _kind(each))
     if not fields:
         raise PipelineFault(
@@ -229,9 +246,9 @@ def _kind(value: Any) -> str:
         return f"ARRAY<{kind or 'STRING'}>"
     if isinstance(value, Mapping):
         fields = ", ".join(
-            f"{_quoted(name)}: {_kind(each) or 'STRING'}" for name, each in value.items()
+            f"{_quoted(name)}: {_kind(each) or 'STRING'}" for name, each in value.items() if name
         )
-        return f"STRUCT<{fields}>" if value else "MAP<STRING, STRING>"
+        return f"STRUCT<{fields}>" if fields else "MAP<STRING, STRING>"
     return "STRING"
 
 

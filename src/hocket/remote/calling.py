@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ PIPE_SECONDS = 10.0
 LOOK_UP_SECONDS = 10.0  # how long a node is looked for that knows names
 REMEMBERED_SECONDS = tickets.LIFE_US / 2e6
 RETRY_US = 100_000
+FORGOTTEN_AT_ONCE = 2  # more than one comes with each look-up, so old ones do not pile up
 
 
 class Found:
@@ -81,6 +83,14 @@ class Directory:
         """Whether there was something to forget."""
         return self._found.pop(name, None) is not None
 
+    def _remember(self, name: str, answer: frames.NameIs) -> None:
+        self._found.pop(name, None)
+        self._found[name] = Found(answer)  # last: in the order in which they are forgotten
+        now = monotonic()
+        for each in list(islice(self._found, FORGOTTEN_AT_ONCE)):
+            if self._found[each].until <= now:
+                del self._found[each]
+
     def look_up(self, name: str, done: Callable[[frames.NameIs | HocketError], None]) -> None:
         known = self._found.get(name)
         if known is not None and known.until > monotonic():
@@ -93,7 +103,7 @@ class Directory:
     ) -> None:
         def answered(answer: Frame | HocketError) -> None:
             if isinstance(answer, frames.NameIs):
-                self._found[name] = Found(answer)
+                self._remember(name, answer)
                 done(answer)
             elif isinstance(answer, NoConnection | ReplyLost) and monotonic() < until:
                 self._loop.after(RETRY_US, partial(self._ask, name, done, until))
@@ -248,6 +258,7 @@ class OutgoingCall:
     def _node_welcomes(self, _welcome: frames.Welcome) -> None:
         assert self._talk is not None
         self._talk.send(frames.OpenPipe(2, self._name))
+        self._talk.answers_within(PIPE_SECONDS)
 
     def _node_says(self, frame: Frame) -> None:
         talk, self._talk = self._talk, None

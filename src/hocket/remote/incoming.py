@@ -88,6 +88,7 @@ class TakingPipe:
     def _welcomed(self, _welcome: frames.Welcome) -> None:
         assert self._talk is not None
         self._talk.send(frames.TakePipe(2, self._pipe))
+        self._talk.answers_within(self._reach.timeout)
 
     def _heard(self, frame: Frame) -> None:
         assert self._talk is not None

@@ -99,6 +99,7 @@ class NameManager(BrokerManager):
         self._leases: dict[str, Lease] = {}
         self._listener: socket.socket | None = None
         self._cannot_accept = False
+        self._rests = False  # the loop is not told of who dials, for a moment
         self._address = ""  # that is offered; empty: none
         self._answering: set[Answering] = set()
         self._connections: set[Any] = set()  # all that are open, to be ended with the manager
@@ -293,9 +294,18 @@ class NameManager(BrokerManager):
         with self.lock:
             if self._leases.get(lease.name) is lease:
                 del self._leases[lease.name]
-        release = frames.ReleaseName(0, lease.name, lease.lease)
-        self._loop.post(lambda: self._link.ask(release, lambda _answer: freed.set()))
+        self._loop.post(lambda: self._release(lease, freed))
         return freed
+
+    def _release(self, lease: Lease, freed: threading.Event) -> None:
+        def answered(answer: Frame | HocketError) -> None:
+            if isinstance(answer, RootAway) and not self._closing:
+                # The node holds the name for us for as long as our connection to it lives.
+                self._loop.after(RETRY_US, lambda: self._release(lease, freed))
+            else:
+                freed.set()
+
+        self._link.ask(frames.ReleaseName(0, lease.name, lease.lease), answered)
 
     # --- the loop: listening --------------------------------------------------------------------
 
@@ -343,6 +353,7 @@ class NameManager(BrokerManager):
                 if not self._cannot_accept:  # once, and not with each attempt
                     log.warning("names: cannot accept a connection: %s", error)
                 self._cannot_accept = True
+                self._rests = True
                 self._loop.unregister(self._listener)
                 self._loop.after(RETRY_US, self._listen_again)
                 return
@@ -356,6 +367,7 @@ class NameManager(BrokerManager):
 
     def _listen_again(self) -> None:
         if self._listener is not None and not self._closing:
+            self._rests = False
             self._loop.register(self._listener, READ, self._accept)
 
     def _shaken(self, transport: Transport) -> None:
@@ -407,7 +419,8 @@ class NameManager(BrokerManager):
     def _end(self) -> None:
         """Let the last words leave, for a short while."""
         if self._listener is not None:
-            self._loop.unregister(self._listener)
+            if not self._rests:
+                self._loop.unregister(self._listener)
             self._listener.close()
         self._wait_for_ends(monotonic() + CLOSE_SECONDS)
 

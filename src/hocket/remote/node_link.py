@@ -18,6 +18,7 @@ from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport, write
 from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
+from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
     HocketError,
@@ -30,6 +31,7 @@ from hocket.errors import (
 from hocket.frames import Frame
 from hocket.remote.dialling import Dialling, Tls
 from hocket.remote.reach import Reach
+from hocket.timers import Timer
 from hocket.wire.connection import Connection
 
 log = logging.getLogger("hocket")
@@ -37,6 +39,7 @@ log = logging.getLogger("hocket")
 Answered = Callable[[Frame | HocketError], None]
 PING_US = 2_000_000
 SILENCE_US = 10_000_000  # after which a node is given up, although nothing broke
+WELCOME_SECONDS = 5.0  # how long a node may take to say Welcome: one that hangs still accepts
 PAUSE_US, PAUSE_US_MAX = 50_000, 1_000_000  # between two attempts to reach a node
 
 
@@ -61,6 +64,8 @@ class Conversation:
         self._opened, self._heard, self._lost = opened, heard, lost
         self._events = 0
         self._closed = False
+        self._silent = Timer(_nothing)
+        self.answers_within(WELCOME_SECONDS)
         client = reach.name or "hocket.names"
         version = frames.PROTOCOL_VERSION
         self.send(frames.Hello(1, version, version, client, token=reach.token))
@@ -70,6 +75,12 @@ class Conversation:
             return
         self._unsent.extend(map(memoryview, self._wire.send(frame)))
         self._write()
+
+    def answers_within(self, seconds: float) -> None:
+        """Give the node up if it says nothing for so long."""
+        self._silent.cancel()
+        error = NoConnection(f"the node did not answer within {in_seconds(seconds)}")
+        self._silent = self._loop.after(int(seconds * 1e6), partial(self._fail, error))
 
     def hand_over(self) -> tuple[Transport, bytes]:
         """The last frame of this conversation was heard: bytes follow, for somebody else. Some of
@@ -88,6 +99,7 @@ class Conversation:
 
     def _stop(self) -> None:
         self._closed = True
+        self._silent.cancel()
         if self._events:
             self._loop.unregister(self._descriptor)
             self._events = 0
@@ -140,6 +152,7 @@ class Conversation:
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, frames.Welcome):
+            self._silent.cancel()
             self._opened(frame)
         elif isinstance(frame, frames.Ping):
             self.send(frames.Done(frame.request))
@@ -309,6 +322,10 @@ class NodeLink:
         log.info("names: %s; trying again", error)
         self._loop.after(self._pause_us, self.start)
         self._pause_us = min(2 * self._pause_us, PAUSE_US_MAX)
+
+
+def _nothing() -> None:
+    pass
 
 
 def parse_address(text: str) -> Address:

@@ -150,7 +150,11 @@ class RemoteQueue(MessageQueue):
         connection = self._carrier.connection
         if not connection.lead():
             return wait(attempt, waiters, deadline, what)
-        waker = connection.loop.borrow_waker()
+        try:
+            waker = connection.loop.borrow_waker()
+        except OSError:  # there is no descriptor left for it: the loop reads
+            connection.leave()
+            return wait(attempt, waiters, deadline, what)
         wake = waker.wake
         result = None
         try:

@@ -11,6 +11,7 @@ from hocket.core.origin import Origin
 from hocket.core.partition import events
 from hocket.core.partition.dedupe import NEW
 from hocket.core.partition.events import StageAcked, StageKey
+from hocket.core.session.failures import told
 from hocket.core.session.permissions import IN_PROCESS
 from hocket.core.session.session import Demand, OpenedProducer, Session, failure
 from hocket.errors import (
@@ -466,7 +467,7 @@ class Producing:
                 audit.who(session), effect.sequence, hosted.core.number, hosted.core.topic, message,
             )  # fmt: skip
         if origin.request:
-            answer = frames.Failure(origin.request, code, message)
+            answer = frames.Failure(origin.request, code, told(message))
             self._wiring.network.send(origin.connection, answer)
         else:
             self._refuse(origin, hosted.core.number, effect.sequence, code, message)
@@ -477,7 +478,7 @@ class Producing:
         opened = session.handles.get(origin.handle) if session is not None else None
         if isinstance(opened, OpenedProducer):
             opened.refused[number] = min(opened.refused.get(number, sequence), sequence)
-        answer = frames.PushRefused(0, origin.handle, number, sequence, code, message)
+        answer = frames.PushRefused(0, origin.handle, number, sequence, code, told(message))
         self._wiring.network.send(origin.connection, answer)
 
 
