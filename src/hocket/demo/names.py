@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hocket
+from hocket import environment
 from hocket.demo.outcome import Outcome, check
 from hocket.demo.topics import serving
 from hocket.local import EventPump, QueueBroker
@@ -113,7 +114,7 @@ def chat() -> Outcome:
         talking = {
             me: subprocess.Popen(
                 [sys.executable, str(CHAT), me, *(other for other in PEOPLE if other != me)],
-                env=os.environ | {"HOCKET_SERVER": server},
+                env=os.environ | {environment.SERVER: server},
                 stdout=subprocess.PIPE,
                 text=True,
             )

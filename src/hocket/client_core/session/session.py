@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
+# So long one of several addresses may take for everything up to that, before the next one is tried.
+# A node that stands still takes connections, too, and says nothing. Only if none of them makes it
+# in this time may they take longer: the machine is busy, say.
+GREETING_IN_COMPANY_US = 2 * SECOND_US
 SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
 # The same if there are other nodes: one of them may lead in place of a node that stands still, or
 # whose machine is gone without a word.
@@ -240,6 +244,8 @@ class Session:
         self._backoff = Backoff(outbox.random)
         self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
+        self._tries = 0  # of those, since the last Welcome
+        self._is_hurried = False  # see GREETING_IN_COMPANY_US
         self._was_ready = False
         self._was_refused = False  # in words of Hocket, by whoever was greeted last
         self._ready_since_us = 0
@@ -255,8 +261,12 @@ class Session:
         self.state = "opening"
         self.address = self.addresses[self._opens % len(self.addresses)]
         self._opens += 1
+        self._tries += 1
         self._dialled = self.outbox.new_link()
         self.outbox.effects.append(Dial(self.number, self._dialled, self.address))
+        self._is_hurried = self._tries < len(self.addresses)
+        if self._is_hurried:
+            self._timer = self.after(GREETING_IN_COMPANY_US, self._greeting_missed)
 
     def link_opened(self, link: int) -> None:
         if self.state != "opening" or link != self._dialled:  # closed in the meantime
@@ -264,7 +274,8 @@ class Session:
             return
         self.state = "greeting"
         self.link = link
-        self._timer = self.after(GREETING_US, self._greeting_missed)
+        if self._timer is None:
+            self._timer = self.after(GREETING_US, self._greeting_missed)
         self._was_refused = False
         hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
         hello.features = (frames.LINE_END, frames.ALIKE)
@@ -403,6 +414,7 @@ class Session:
         self.features = frame.features
         self.node, self.software, self.node_id = frame.node, frame.software, frame.id
         self._was_ready = True
+        self._tries = 0
         self._ready_since_us = self.outbox.now_us
         if self._watched:
             self._heard = -1
@@ -418,11 +430,15 @@ class Session:
         self.changed.wake_all()
 
     def _greeting_missed(self) -> None:
-        self._drop(
-            NoConnection(
-                f"{self.target} did not answer within {in_seconds(GREETING_US / SECOND_US)}"
-            )
+        self._timer = None
+        given_us = GREETING_IN_COMPANY_US if self._is_hurried else GREETING_US
+        error = NoConnection(
+            f"{self.address or self.target} did not answer within {in_seconds(given_us / SECOND_US)}"
         )
+        if self.link is not None:
+            self._drop(error)
+        else:  # it is still being opened: what comes of that, `link_opened` hangs up on
+            self.link_lost(self._dialled, error)
 
     def _look_for_silence(self) -> None:
         assert self.link is not None
