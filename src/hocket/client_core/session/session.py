@@ -432,9 +432,8 @@ class Session:
     def _greeting_missed(self) -> None:
         self._timer = None
         given_us = GREETING_IN_COMPANY_US if self._is_hurried else GREETING_US
-        error = NoConnection(
-            f"{self.address or self.target} did not answer within {in_seconds(given_us / SECOND_US)}"
-        )
+        whom, seconds = self.address or self.target, in_seconds(given_us / SECOND_US)
+        error = NoConnection(f"{whom} did not answer within {seconds}")
         if self.link is not None:
             self._drop(error)
         else:  # it is still being opened: what comes of that, `link_opened` hangs up on
