@@ -54,6 +54,9 @@ GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
 # A node that stands still takes connections, too, and says nothing. Only if none of them makes it
 # in this time may they take longer: the machine is busy, say.
 GREETING_IN_COMPANY_US = 2 * SECOND_US
+# The same for a node that others name: it may stand still, and soon another one leads in its place.
+# Each time that a node has missed it, it is given twice as long, up to `GREETING_US`.
+GREETING_OF_LEADER_US = 3 * SECOND_US
 SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
 # The same if there are other nodes: one of them may lead in place of a node that stands still, or
 # whose machine is gone without a word.
@@ -214,6 +217,7 @@ class Session:
         router: Routing | None = None,
         cluster: str = "",
         losses: dict[object, str] | None = None,
+        greeting_us: int = GREETING_US,
     ) -> None:
         self.outbox = outbox
         self.router = router  # None: there is one session, and one node
@@ -245,7 +249,8 @@ class Session:
         self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
         self._tries = 0  # of those, since the last Welcome
-        self._is_hurried = False  # see GREETING_IN_COMPANY_US
+        self._greeting_us = greeting_us  # unless there are addresses that were not tried yet
+        self._given_us = greeting_us
         self._was_ready = False
         self._was_refused = False  # in words of Hocket, by whoever was greeted last
         self._ready_since_us = 0
@@ -264,9 +269,10 @@ class Session:
         self._tries += 1
         self._dialled = self.outbox.new_link()
         self.outbox.effects.append(Dial(self.number, self._dialled, self.address))
-        self._is_hurried = self._tries < len(self.addresses)
-        if self._is_hurried:
-            self._timer = self.after(GREETING_IN_COMPANY_US, self._greeting_missed)
+        has_others = self._tries < len(self.addresses)
+        self._given_us = GREETING_IN_COMPANY_US if has_others else self._greeting_us
+        if self._given_us < GREETING_US:
+            self._timer = self.after(self._given_us, self._greeting_missed)
 
     def link_opened(self, link: int) -> None:
         if self.state != "opening" or link != self._dialled:  # closed in the meantime
@@ -431,8 +437,7 @@ class Session:
 
     def _greeting_missed(self) -> None:
         self._timer = None
-        given_us = GREETING_IN_COMPANY_US if self._is_hurried else GREETING_US
-        whom, seconds = self.address or self.target, in_seconds(given_us / SECOND_US)
+        whom, seconds = self.address or self.target, in_seconds(self._given_us / SECOND_US)
         error = NoConnection(f"{whom} did not answer within {seconds}")
         if self.link is not None:
             self._drop(error)
