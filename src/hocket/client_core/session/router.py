@@ -53,7 +53,7 @@ HOPS_MAX = 3  # moves to a node that was just named, before there is a pause
 PATIENCE = 5  # pauses after which the first session's node is not asked alone any more
 IDLE_US = 60 * SECOND_US  # a session that nobody has used for so long is closed
 ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
-MISSED_MAX = 2  # greetings of a node that are counted: the next one has its whole time by then
+MISSED_MAX = 2  # greetings of a node, then it has the whole time for the next one
 TRIED_MAX = 6  # of what was tried last, an error tells so many
 
 
@@ -372,12 +372,13 @@ class Router:
         address = self._nodes.get(node)
         if address is None or self.first.failure is not None:
             return None
+        was_missed = self._missed.get(node, 0) >= MISSED_MAX
         number = next(self._numbers)
         session = Session(
             self.outbox, target=f"node {node} at {address}", addresses=[address],
             watched=self._watched, name=self._name, token=self._token, number=number, router=self,
             cluster=self.first.cluster, losses=self.losses,
-            greeting_us=min(GREETING_US, GREETING_OF_LEADER_US << self._missed.get(node, 0)),
+            greeting_us=GREETING_US if was_missed else GREETING_OF_LEADER_US,
         )  # fmt: skip
         self.sessions[number] = self._by_node[node] = session
         session.start()
@@ -393,7 +394,7 @@ class Router:
             self.outbox.report("warning", "lost the connection to %s: %s", session.target, error)
         else:
             for node in [node for node, each in self._by_node.items() if each is session]:
-                self._missed[node] = min(self._missed.get(node, 0) + 1, MISSED_MAX)
+                self._missed[node] = self._missed.get(node, 0) + 1
         owners = session.owners()
         for owner in owners:
             session.remove(owner)

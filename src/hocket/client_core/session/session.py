@@ -55,7 +55,7 @@ GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
 # in this time may they take longer: the machine is busy, say.
 GREETING_IN_COMPANY_US = 2 * SECOND_US
 # The same for a node that others name: it may stand still, and soon another one leads in its place.
-# Each time that a node has missed it, it is given twice as long, up to `GREETING_US`.
+# A node that has missed it twice, and is still named, is given longer.
 GREETING_OF_LEADER_US = 3 * SECOND_US
 SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
 # The same if there are other nodes: one of them may lead in place of a node that stands still, or
