@@ -18,6 +18,7 @@ from hocket.adapters.loop import READ, WRITE, Loop
 from hocket.adapters.tls import reason_of
 from hocket.adapters.transport import Transport, write
 from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
+from hocket.deadline import in_seconds
 from hocket.errors import (
     AnotherCluster,
     HocketError,
@@ -37,6 +38,9 @@ log = logging.getLogger("hocket")
 Answered = Callable[[Frame | HocketError], None]
 PING_US = 2_000_000
 SILENCE_US = 10_000_000  # after which a node is given up, although nothing broke
+# So long a node may take to welcome us: one that stands still takes connections, too. Each that misses
+# it gives the next one twice as long, as the machine may be busy.
+WELCOME_US, WELCOME_US_MAX = 2_000_000, SILENCE_US
 PAUSE_US, PAUSE_US_MAX = 50_000, 1_000_000  # between two attempts to reach a node
 
 
@@ -170,6 +174,7 @@ class NodeLink:
         self._known: list[Address] = list(reach.addresses)
         self._turn = 0
         self._pause_us = PAUSE_US
+        self._welcome_us = WELCOME_US
         self._dialling: Dialling | None = None
         self._talk: Conversation | None = None
         self._asked: dict[int, Answered] = {}
@@ -235,6 +240,14 @@ class NodeLink:
                 self._loop, outcome, self._reach,
                 opened=self._welcomed, heard=self._take, lost=self._lost,
             )  # fmt: skip
+            self._loop.after(self._welcome_us, partial(self._unwelcomed, self._talk))
+
+    def _unwelcomed(self, talk: Conversation) -> None:
+        if talk is self._talk and not self.welcome and not self._closed:
+            seconds = in_seconds(self._welcome_us / 1_000_000)
+            self._welcome_us = min(2 * self._welcome_us, WELCOME_US_MAX)
+            talk.close()
+            self._lost(NoConnection(f"{self.address} did not answer within {seconds}"))
 
     def _welcomed(self, welcome: frames.Welcome) -> None:
         if self.cluster and welcome.cluster != self.cluster:
@@ -246,7 +259,7 @@ class NodeLink:
             self._lost(error)
             return
         self.cluster = welcome.cluster
-        self._pause_us = PAUSE_US
+        self._pause_us, self._welcome_us = PAUSE_US, WELCOME_US
         self.welcome = True
         for each in welcome.nodes:
             if each.address and (address := parse_address(each.address)) not in self._known:
