@@ -38,8 +38,8 @@ log = logging.getLogger("hocket")
 Answered = Callable[[Frame | HocketError], None]
 PING_US = 2_000_000
 SILENCE_US = 10_000_000  # after which a node is given up, although nothing broke
-# So long a node may take to welcome us: one that stands still takes connections, too. Each that misses
-# it gives the next one twice as long, as the machine may be busy.
+# So long a node may take to welcome us: one that stands still takes connections, too. Each that
+# misses it gives the next one twice as long, as the machine may be busy.
 WELCOME_US, WELCOME_US_MAX = 2_000_000, SILENCE_US
 PAUSE_US, PAUSE_US_MAX = 50_000, 1_000_000  # between two attempts to reach a node
 
