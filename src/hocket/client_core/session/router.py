@@ -29,13 +29,8 @@ from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
 from hocket.client_core.outbox import Outbox
 from hocket.client_core.session.answers import Unreachable, again, closed
 from hocket.client_core.session.backoff import Backoff
-from hocket.client_core.session.session import (
-    GREETING_OF_LEADER_US,
-    GREETING_US,
-    Owner,
-    Route,
-    Session,
-)
+from hocket.client_core.session.patience import GREETING_OF_LEADER_US, GREETING_US
+from hocket.client_core.session.session import Owner, Route, Session
 from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.errors import (
     BadName,
