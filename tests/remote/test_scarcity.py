@@ -77,7 +77,7 @@ def test_a_node_that_accepts_and_says_nothing_is_left_for_another_one(monkeypatc
 
 
 def test_a_connect_through_a_node_that_hangs_is_refused(monkeypatch):
-    monkeypatch.setattr(node_link, "WELCOME_SECONDS", 0.2)
+    monkeypatch.setattr(node_link, "WELCOME_SECONDS_MAX", 0.2)
     with (
         ServedNode("node") as node,
         EventPump() as pump,

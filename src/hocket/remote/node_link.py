@@ -39,7 +39,9 @@ log = logging.getLogger("hocket")
 Answered = Callable[[Frame | HocketError], None]
 PING_US = 2_000_000
 SILENCE_US = 10_000_000  # after which a node is given up, although nothing broke
-WELCOME_SECONDS = 5.0  # how long a node may take to say Welcome: one that hangs still accepts
+# So long a node may take to welcome us: one that stands still takes connections, too. Each that
+# misses it gives the next one twice as long, as the machine may be busy.
+WELCOME_SECONDS, WELCOME_SECONDS_MAX = 2.0, 10.0
 PAUSE_US, PAUSE_US_MAX = 50_000, 1_000_000  # between two attempts to reach a node
 
 
@@ -65,7 +67,7 @@ class Conversation:
         self._events = 0
         self._closed = False
         self._silent = Timer(_nothing)
-        self.answers_within(WELCOME_SECONDS)
+        self.answers_within(WELCOME_SECONDS_MAX)
         client = reach.name or "hocket.names"
         version = frames.PROTOCOL_VERSION
         self.send(frames.Hello(1, version, version, client, token=reach.token))
@@ -183,6 +185,7 @@ class NodeLink:
         self._known: list[Address] = list(reach.addresses)
         self._turn = 0
         self._pause_us = PAUSE_US
+        self._welcome_seconds = WELCOME_SECONDS
         self._dialling: Dialling | None = None
         self._talk: Conversation | None = None
         self._asked: dict[int, Answered] = {}
@@ -248,6 +251,8 @@ class NodeLink:
                 self._loop, outcome, self._reach,
                 opened=self._welcomed, heard=self._take, lost=self._lost,
             )  # fmt: skip
+            self._talk.answers_within(self._welcome_seconds)
+            self._welcome_seconds = min(2 * self._welcome_seconds, WELCOME_SECONDS_MAX)
 
     def _welcomed(self, welcome: frames.Welcome) -> None:
         if self.cluster and welcome.cluster != self.cluster:
@@ -259,7 +264,7 @@ class NodeLink:
             self._lost(error)
             return
         self.cluster = welcome.cluster
-        self._pause_us = PAUSE_US
+        self._pause_us, self._welcome_seconds = PAUSE_US, WELCOME_SECONDS
         self.welcome = True
         for each in welcome.nodes:
             if each.address and (address := parse_address(each.address)) not in self._known:

@@ -118,6 +118,16 @@ def test_the_next_address_is_tried(style):
 
 
 @both
+def test_an_address_that_is_silent_holds_up_nobody_for_long(style):
+    """As that of a node that stands still: the system accepts connections, and nobody answers."""
+    with ScriptedServer(mute(frames.Hello)) as silent, ScriptedServer() as server:
+        begun = time.monotonic()
+        style.connect(f"{silent.url},127.0.0.1:{server.port}", timeout=8)
+        assert time.monotonic() - begun < 6
+        assert silent.kinds() == ["Hello"]
+
+
+@both
 @pytest.mark.parametrize(
     ("code", "error"), [("notAllowed", NotAllowed), ("wrongVersion", WrongVersion)]
 )

@@ -292,8 +292,9 @@ class TcpLink:
             if self._error is not None:
                 raise self._error
             self.flush()
-            if awaits_room != self._is_full:
-                awaits_room = self._is_full
+            is_full = self._is_full  # read once: another thread may write meanwhile
+            if awaits_room != is_full:
+                awaits_room = is_full
                 poll.modify(sock, select.POLLIN | (select.POLLOUT if awaits_room else 0))
             # Each call of the system lets another thread have the interpreter, and has to get it
             # back: so nothing is called that is known to have nothing.

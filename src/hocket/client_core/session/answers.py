@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from hocket import frames
-from hocket.errors import Closed, HocketError, NoConnection, NotHere, from_code
+from hocket.errors import (
+    Closed,
+    HocketError,
+    NoConnection,
+    NotHere,
+    NotHocket,
+    ProtocolError,
+    from_code,
+)
 from hocket.frames import Frame
 
 # Whoever asked one of these and got no answer knows that it has changed nothing.
@@ -30,6 +38,19 @@ def error_of(failure: frames.Failure) -> HocketError:
     if isinstance(error, NotHere):
         error.node, error.address = failure.node, failure.address
     return error
+
+
+def cannot_connect(target: str, error: HocketError, was_refused: bool) -> HocketError:
+    """What to tell whoever gets no broker. `was_refused`: by somebody, in words of Hocket."""
+    text = f"no broker can be reached at {target}: {str(error).removesuffix('.')}."
+    if isinstance(error, NotHocket):
+        return NotHocket(f"{text} Is the address right? A broker's port is 4150, if nobody "
+                         "has chosen another")  # fmt: skip
+    if type(error) is NoConnection:  # any other error is the word of somebody who is there
+        text += " Is it running? Start one with: hocket serve"
+    if isinstance(error, ProtocolError) and not was_refused:
+        text += " What answers there does not speak Hocket"
+    return NoConnection(text)
 
 
 def again(error: HocketError) -> HocketError:

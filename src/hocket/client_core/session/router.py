@@ -29,6 +29,7 @@ from hocket.addresses import DEFAULT_PORT, Address, parse_port, split_address
 from hocket.client_core.outbox import Outbox
 from hocket.client_core.session.answers import Unreachable, again, closed
 from hocket.client_core.session.backoff import Backoff
+from hocket.client_core.session.patience import GREETING_OF_LEADER_US, GREETING_US
 from hocket.client_core.session.session import Owner, Route, Session
 from hocket.cluster_model import NodeAddress, NodeDescription
 from hocket.errors import (
@@ -47,6 +48,7 @@ HOPS_MAX = 3  # moves to a node that was just named, before there is a pause
 PATIENCE = 5  # pauses after which the first session's node is not asked alone any more
 IDLE_US = 60 * SECOND_US  # a session that nobody has used for so long is closed
 ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
+MISSED_MAX = 2  # greetings of a node, then it has the whole time for the next one
 TRIED_MAX = 6  # of what was tried last, an error tells so many
 
 
@@ -82,6 +84,7 @@ class Router:
         self.losses: dict[object, str] = {}  # see session.Session
         self._watched, self._name, self._token = watched, name, token
         self._numbers = count(1)
+        self._missed: dict[str, int] = {}  # how often a node was tried and did not greet us
         self._nodes: dict[str, Address] = {}  # where each node is reached, as far as we heard
         self._leaders: dict[str, str] = {}  # of topics of one node: the node that was named last
         # Of topics that are spread: who leads each partition, empty where nobody is known to.
@@ -332,6 +335,7 @@ class Router:
 
     def greeted(self, session: Session, welcome: Welcome) -> None:
         address = session.address
+        self._missed.pop(welcome.id, None)
         if welcome.id and address is not None:
             self._nodes[welcome.id] = address
         self.nodes_are(welcome.nodes)
@@ -363,11 +367,13 @@ class Router:
         address = self._nodes.get(node)
         if address is None or self.first.failure is not None:
             return None
+        was_missed = self._missed.get(node, 0) >= MISSED_MAX
         number = next(self._numbers)
         session = Session(
             self.outbox, target=f"node {node} at {address}", addresses=[address],
             watched=self._watched, name=self._name, token=self._token, number=number, router=self,
             cluster=self.first.cluster, losses=self.losses,
+            greeting_us=GREETING_US if was_missed else GREETING_OF_LEADER_US,
         )  # fmt: skip
         self.sessions[number] = self._by_node[node] = session
         session.start()
@@ -381,6 +387,9 @@ class Router:
             return False
         if session.node_id:
             self.outbox.report("warning", "lost the connection to %s: %s", session.target, error)
+        else:
+            for node in [node for node, each in self._by_node.items() if each is session]:
+                self._missed[node] = self._missed.get(node, 0) + 1
         owners = session.owners()
         for owner in owners:
             session.remove(owner)

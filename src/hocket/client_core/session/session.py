@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from hocket import frames
 from hocket.addresses import Address
 from hocket.client_core.outbox import Dial, HangUp, Level, Listen, Outbox, WakeUps
-from hocket.client_core.session.answers import again, error_of, is_read_only
+from hocket.client_core.session import patience
+from hocket.client_core.session.answers import again, cannot_connect, error_of, is_read_only
 from hocket.client_core.session.backoff import Backoff
 from hocket.client_core.session.delivered import Delivered, each_of
 from hocket.cluster_model import NodeAddress, NodeDescription
@@ -48,14 +49,6 @@ from hocket.timers import Timer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-GREETING_US = 10 * SECOND_US  # so long the broker may take to answer Hello
-SILENCE_US = 15 * SECOND_US  # then we send a Ping; after as long again the link counts as lost
-# The same if there are other nodes: one of them may lead in place of a node that stands still, or
-# whose machine is gone without a word.
-SILENCE_IN_COMPANY_US = 5 * SECOND_US
-NODES_ASKED_EVERY = 3  # Pings are questions for new nodes, which cost more
-STABLE_US = SECOND_US  # after a link that lasted so long, the next one is opened soon
 
 Answer = Callable[[Frame | HocketError], None]
 State = Literal["down", "opening", "greeting", "ready", "closed"]
@@ -210,6 +203,7 @@ class Session:
         router: Routing | None = None,
         cluster: str = "",
         losses: dict[object, str] | None = None,
+        greeting_us: int = patience.GREETING_US,
     ) -> None:
         self.outbox = outbox
         self.router = router  # None: there is one session, and one node
@@ -240,12 +234,15 @@ class Session:
         self._backoff = Backoff(outbox.random)
         self._dialled = 0  # the number of the last link that was asked for
         self._opens = 0  # links opened, or tried to open
+        self._tries = 0  # of those, since the last Welcome
+        self._greeting_us = greeting_us  # unless there are addresses that were not tried yet
+        self._given_us = greeting_us
         self._was_ready = False
         self._was_refused = False  # in words of Hocket, by whoever was greeted last
         self._ready_since_us = 0
         self._heard = 0
         self._looks = 0  # for silence
-        self._silence_us = SILENCE_US
+        self._silence_us = patience.SILENCE_US
         self._timer: Timer | None = None  # of the current state: greeting, silence, or back-off
 
     # --- links -----------------------------------------------------------------------------------
@@ -255,8 +252,13 @@ class Session:
         self.state = "opening"
         self.address = self.addresses[self._opens % len(self.addresses)]
         self._opens += 1
+        self._tries += 1
         self._dialled = self.outbox.new_link()
         self.outbox.effects.append(Dial(self.number, self._dialled, self.address))
+        has_others = self._tries < len(self.addresses)
+        self._given_us = patience.GREETING_IN_COMPANY_US if has_others else self._greeting_us
+        if self._given_us < patience.GREETING_US:
+            self._timer = self.after(self._given_us, self._greeting_missed)
 
     def link_opened(self, link: int) -> None:
         if self.state != "opening" or link != self._dialled:  # closed in the meantime
@@ -264,7 +266,8 @@ class Session:
             return
         self.state = "greeting"
         self.link = link
-        self._timer = self.after(GREETING_US, self._greeting_missed)
+        if self._timer is None:
+            self._timer = self.after(patience.GREETING_US, self._greeting_missed)
         self._was_refused = False
         hello = frames.Hello(next(self._numbers), client=self._name, token=self._token)
         hello.features = (frames.LINE_END, frames.ALIKE)
@@ -283,12 +286,12 @@ class Session:
             self.close(error)
             return
         if not self._was_ready and self._opens >= len(self.addresses):
-            self.close(self._cannot_connect(error))
+            self.close(cannot_connect(self.target, error, self._was_refused))
             return
         if was_ready:
             lost = "lost the connection to %s: %s; trying again"
             self.report("warning", lost, self.target, error)
-            if self.outbox.now_us - self._ready_since_us >= STABLE_US:
+            if self.outbox.now_us - self._ready_since_us >= patience.STABLE_US:
                 self._backoff.reset()
         elif isinstance(error, NotHocket) and is_news:  # a broker may come back there; tell people
             self.report("warning", "%s; trying again", error)
@@ -403,11 +406,14 @@ class Session:
         self.features = frame.features
         self.node, self.software, self.node_id = frame.node, frame.software, frame.id
         self._was_ready = True
+        self._tries = 0
         self._ready_since_us = self.outbox.now_us
         if self._watched:
             self._heard = -1
             has_company = any(each.node != self.node_id for each in frame.nodes)
-            self._silence_us = SILENCE_IN_COMPANY_US if has_company else SILENCE_US
+            self._silence_us = (
+                patience.SILENCE_IN_COMPANY_US if has_company else patience.SILENCE_US
+            )
             self._timer = self.after(self._silence_us, self._look_for_silence)
         if self.router is not None:
             self.router.greeted(self, frame)
@@ -418,11 +424,13 @@ class Session:
         self.changed.wake_all()
 
     def _greeting_missed(self) -> None:
-        self._drop(
-            NoConnection(
-                f"{self.target} did not answer within {in_seconds(GREETING_US / SECOND_US)}"
-            )
-        )
+        self._timer = None
+        whom, seconds = self.address or self.target, in_seconds(self._given_us / SECOND_US)
+        error = NoConnection(f"{whom} did not answer within {seconds}")
+        if self.link is not None:
+            self._drop(error)
+        else:  # it is still being opened: what comes of that, `link_opened` hangs up on
+            self.link_lost(self._dialled, error)
 
     def _look_for_silence(self) -> None:
         assert self.link is not None
@@ -439,7 +447,9 @@ class Session:
             return
         self._heard = heard
         self._looks += 1
-        asks = self._silence_us == SILENCE_US or self._looks % NODES_ASKED_EVERY == 0
+        asks = (
+            self._silence_us == patience.SILENCE_US or self._looks % patience.NODES_ASKED_EVERY == 0
+        )
         if self.router is not None and self.node_id and asks:  # as good as a Ping
             self.request(frames.ListNodes(0, known=True), self._nodes_answered)
         else:
@@ -462,17 +472,6 @@ class Session:
             "together, or a broker's data directory was replaced. Nothing was sent there. If that "
             "broker is the right one, open a new client"
         )
-
-    def _cannot_connect(self, error: HocketError) -> HocketError:
-        text = f"no broker can be reached at {self.target}: {str(error).removesuffix('.')}."
-        if isinstance(error, NotHocket):
-            return NotHocket(f"{text} Is the address right? A broker's port is 4150, if nobody "
-                             "has chosen another")  # fmt: skip
-        if type(error) is NoConnection:  # any other error is the word of somebody who is there
-            text += " Is it running? Start one with: hocket serve"
-        if isinstance(error, ProtocolError) and not self._was_refused:
-            text += " What answers there does not speak Hocket"
-        return NoConnection(text)
 
     # --- requests --------------------------------------------------------------------------------
 
