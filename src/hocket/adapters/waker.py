@@ -6,6 +6,7 @@ Linux has eventfd for that: one descriptor and one number. Elsewhere it is a pip
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import RLock
@@ -27,14 +28,16 @@ def new_waker() -> Waker:
     return EventFd() if hasattr(os, "eventfd") else Pipe()
 
 
-class _Closing:
+class _Waker:
     """Lets nobody wake what is closed: its descriptor may be another one's by then.
 
     Who wakes has looked before, without a lock, whether somebody sleeps; that one may have woken
     since, and be gone. The lock is reentrant: a signal handler may wake while its thread does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[], object], *descriptors: int) -> None:
+        self._write = write
+        self._descriptors = descriptors
         self._lock = RLock()
         self._closed = False
 
@@ -49,44 +52,33 @@ class _Closing:
         try:
             if not self._closed:
                 self._closed = True
-                self._close()
+                for each in self._descriptors:
+                    os.close(each)
         finally:
             if held:
                 self._lock.release()
 
-    def _write(self) -> None:
-        raise NotImplementedError
 
-    def _close(self) -> None:
-        raise NotImplementedError
-
-
-class EventFd(_Closing):
+class EventFd(_Waker):
     def __init__(self) -> None:
-        super().__init__()
         flags = getattr(os, "EFD_NONBLOCK") | getattr(os, "EFD_CLOEXEC")  # noqa: B009
         self.descriptor: int = getattr(os, "eventfd")(0, flags)  # noqa: B009 - some lack it
-        self._write = partial(getattr(os, "eventfd_write"), self.descriptor, 1)  # type: ignore[method-assign]  # noqa: B009
         self.clear = partial(getattr(os, "eventfd_read"), self.descriptor)  # noqa: B009
+        write = getattr(os, "eventfd_write")  # noqa: B009
+        super().__init__(partial(write, self.descriptor, 1), self.descriptor)
 
-    def _close(self) -> None:
-        os.close(self.descriptor)
 
-
-class Pipe(_Closing):
+class Pipe(_Waker):
     def __init__(self) -> None:
-        super().__init__()
-        self.descriptor, self._end = os.pipe()  # neither is inherited by other programs
+        self.descriptor, end = os.pipe()  # neither is inherited by other programs
         os.set_blocking(self.descriptor, False)
-        os.set_blocking(self._end, False)
-
-    def _write(self) -> None:
-        with suppress(BlockingIOError):  # it is full, and so it is readable
-            os.write(self._end, b"!")
+        os.set_blocking(end, False)
+        super().__init__(partial(_write_unless_full, end), self.descriptor, end)
 
     def clear(self) -> None:
         os.read(self.descriptor, TAKEN_AT_ONCE)
 
-    def _close(self) -> None:
-        os.close(self.descriptor)
-        os.close(self._end)
+
+def _write_unless_full(descriptor: int) -> None:
+    with suppress(BlockingIOError):  # it is full, and so it is readable
+        os.write(descriptor, b"!")
