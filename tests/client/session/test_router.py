@@ -11,7 +11,7 @@ import pytest
 
 from hocket.addresses import Address
 from hocket.client_core.outbox import Outbox
-from hocket.client_core.session.router import PATIENCE, Router
+from hocket.client_core.session.router import PAUSES_ALONE, Router
 from hocket.client_core.session.session import Route
 from hocket.errors import HocketError, NotAllowed, NotHere
 
@@ -44,11 +44,11 @@ def test_who_is_served_does_not_end_the_search_of_another_one():
     router = Router(Outbox(Random(1)), target="a", addresses=[Address("a", 4150)])
     router.is_spread("orders", 4)
     served, looks = looking(router, 0), looking(router, 0, 3)
-    for _ in range(PATIENCE):
+    for _ in range(PAUSES_ALONE):
         router.redirect(looks, refused_by(""))
         router.served(served.route, served)
     assert router.tried("orders", 0)
-    assert router._searches[looks].pauses == PATIENCE
+    assert router._searches[looks].pauses == PAUSES_ALONE
     router.served(looks.route, looks)
     assert not router.tried("orders")
 

@@ -45,7 +45,7 @@ from hocket.model import SECOND_US
 from hocket.timers import Timer
 
 HOPS_MAX = 3  # moves to a node that was just named, before there is a pause
-PATIENCE = 5  # pauses after which the first session's node is not asked alone any more
+PAUSES_ALONE = 5  # pauses after which the first session's node is not asked alone any more
 IDLE_US = 60 * SECOND_US  # a session that nobody has used for so long is closed
 ADDRESSES_MAX = 1000  # that are remembered, whatever a broker says
 MISSED_MAX = 2  # greetings of a node, then it has the whole time for the next one
@@ -114,7 +114,7 @@ class Router:
     def _adviser(self, topic: str) -> Session:
         """Whom to ask who leads the topic: see rule 3."""
         pauses = [each.pauses for route, each in self._open_searches() if route.topic == topic]
-        turn = max(pauses, default=0) - PATIENCE
+        turn = max(pauses, default=0) - PAUSES_ALONE
         if turn < 0:
             return self.first
         others = [node for node in self._nodes if node != self.first.node_id]
