@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 SAMPLE = 1000  # records that a schema is inferred from
 SAMPLE_SECONDS = 5.0
 _CORRUPT = "_corrupt"
-_COMMENT = re.compile(r"(`[^`]*`)|--.*")  # and quoted names, in which it is none
+# A quoted name is matched first: `--` within it begins no comment.
+_COMMENT = re.compile(r"(`[^`]*`)|--.*")
 
 
 class Fitting:

@@ -28,5 +28,5 @@ def archived() -> DataFrame:
         includeHeaders="true",
         holdRetention="true",  # the broker keeps what is not in the lake yet
     )
-    # As text, headers pass through Spark in half the time; the lake has them as they were.
+    # As text, headers pass through Spark faster; the lake has them as they were.
     return messages.load().withColumn("headers", to_json("headers"))
